@@ -1,0 +1,30 @@
+"""Learned-norm pooling for PyTorch: exact at every input, the norm's order learned per unit."""
+
+from lpunits.functional import lp_pool, maxout
+from lpunits.layers import (
+    GlobalLpPool,
+    LpLinear,
+    LpPool,
+    LpPool1d,
+    LpPool2d,
+    LpPool3d,
+    MaxoutLinear,
+    param_groups,
+)
+from lpunits.mlp import MLP
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "MLP",
+    "GlobalLpPool",
+    "LpLinear",
+    "LpPool",
+    "LpPool1d",
+    "LpPool2d",
+    "LpPool3d",
+    "MaxoutLinear",
+    "lp_pool",
+    "maxout",
+    "param_groups",
+]

@@ -1,0 +1,178 @@
+r"""The two operations: :func:`lp_pool`, the normalised Lp norm of a group, and :func:`maxout`.
+
+The derivatives are written by hand, in the kernels, so that a training step keeps nothing but the
+input. Where something else has to see inside, a ``torch.func`` transform, forward-mode
+differentiation, the compiler, an exporter or a second derivative, the same numbers come from
+:func:`_differentiable`, which is made of ordinary operations of torch.
+"""
+
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from lpunits.kernels import plain
+
+
+def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: int = -1) -> Tensor:
+    r"""The normalised Lp norm of the groups of values along one dimension.
+
+    .. math:: u = \Bigl( \frac{1}{N} \sum_{i=1}^{N} |z_i - c_i|^p \Bigr)^{1/p}
+
+    It is the mean of absolute values at p = 1, the root mean square at p = 2, and the largest
+    absolute value at p = inf. It is exact for every input: no power of z is ever formed, so nothing
+    overflows, and a group of zeros gives 0 with gradients of 0. At p = inf equal maxima share the
+    gradient, as in :func:`torch.amax`. A group that holds a NaN gives NaN, one that holds an
+    infinity gives inf.
+
+    >>> import math
+    >>> z = torch.tensor([[3.0, -4.0], [0.0, 0.0]])
+    >>> lp_pool(z, 1), lp_pool(z, 2), lp_pool(z, math.inf)
+    (tensor([3.5000, 0.0000]), tensor([3.5355, 0.0000]), tensor([4., 0.]))
+
+    One order per unit, here for a batch of 7 with 5 filters for each of 3 units:
+
+    >>> p = torch.tensor([1.0, 2.5, math.inf])
+    >>> lp_pool(torch.randn(7, 5, 3), p, center=torch.zeros(5, 3), dim=1).shape
+    torch.Size([7, 3])
+
+    Args:
+        z: The values, a tensor of any shape and floating dtype; the result has the same dtype.
+        p: The order: a number from 1 to inf, or a tensor that broadcasts to the result (one per
+            unit, one per sample). The entries of a tensor are taken as they are.
+        center: Subtracted from z before anything else; broadcasts to z.
+        dim: The dimension that is pooled away.
+    """
+    dim = _checked_dim(z, dim)
+    p = _checked_order(p, z, dim)
+    if center is not None:
+        _check_floating("center", center)
+        if not _broadcasts(center.shape, z.shape):
+            raise ValueError(
+                f"center must broadcast to the shape {tuple(z.shape)} of z, "
+                f"got the shape {tuple(center.shape)}"
+            )
+    if _inside_a_transform(z, p, center):
+        return _differentiable(z, p, center, dim)
+    return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return]
+
+
+def maxout(z: Tensor, dim: int = -1) -> Tensor:
+    r"""The largest value of each group: :math:`u = \max_i z_i`; equal maxima share the gradient.
+
+    For non-negative values it is :func:`lp_pool` at p = inf.
+
+    >>> maxout(torch.tensor([[3.0, -4.0], [-2.0, -1.0]]))
+    tensor([ 3., -1.])
+    """
+    return z.amax(_checked_dim(z, dim))
+
+
+class _LpPool(torch.autograd.Function):
+    """The kernels as one step of the autograd graph, which saves its inputs and nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
+        ctx.save_for_backward(z, p, center)
+        ctx.dim = dim
+        return plain.forward(z, p, center, dim)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, p, center = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:3]
+        if not torch.is_grad_enabled():
+            return *plain.backward(grad, z, p, center, ctx.dim, needs), None
+        # The caller wants to differentiate the gradient again (create_graph=True).
+        wanted = [t for t, need in zip((z, p, center), needs, strict=True) if need]
+        u = _differentiable(z, p, center, ctx.dim)
+        grads = iter(torch.autograd.grad(u, wanted, grad, create_graph=True))
+        return *(next(grads) if need else None for need in needs), None
+
+
+def _differentiable(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
+    """The stable form in operations that every transform of torch can see through.
+
+    Its value does not depend on the scale by which the group is divided, so the scale counts as a
+    constant. Entries that are exactly 0 are kept out of the powers: the derivative of ``0^p`` would
+    be NaN, while the norm's is 0.
+    """
+    b = z.to(plain.working_dtype(z))
+    if center is not None:
+        b = b - center.to(b.dtype)
+    a = b.abs()
+    largest = a.amax(dim, keepdim=True)
+    m = largest.detach()
+    p = p.to(b.dtype)
+    as_maximum = p.isinf() | m.isinf()
+    p = torch.where(as_maximum, 1, p)
+    nonzero = a != 0
+    scale = torch.where((m == 0) | m.isinf(), 1, m)
+    r = torch.where(nonzero, a / scale, 1)
+    s = torch.where(nonzero, r.pow(p), 0).sum(dim, keepdim=True)
+    s = torch.where(m == 0, 1, s)
+    u = torch.where(m == 0, 0, scale) * (s / z.shape[dim]).pow(1 / p)
+    return torch.where(as_maximum, largest, u).squeeze(dim).to(z.dtype)
+
+
+def _inside_a_transform(*tensors: Tensor | None) -> bool:
+    """Whether someone other than eager reverse-mode autograd is watching."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or any(t is not None and _has_tangent(t) for t in tensors)
+    )
+
+
+def _has_tangent(t: Tensor) -> bool:
+    return forward_ad.unpack_dual(t).tangent is not None
+
+
+def _check_floating(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a floating-point tensor, got {type(value).__name__}")
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got dtype {value.dtype}")
+
+
+def _checked_dim(z: Tensor, dim: int) -> int:
+    """``dim`` counted from the front, after z and dim have been looked at."""
+    _check_floating("z", z)
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise TypeError(f"dim must be an integer, got {dim!r}")
+    if not -z.ndim <= dim < z.ndim:
+        raise ValueError(
+            f"dim must be one of the {z.ndim} dimensions of z, which has the shape "
+            f"{tuple(z.shape)}, got {dim}"
+        )
+    dim %= z.ndim
+    if z.shape[dim] == 0:
+        raise ValueError(f"z must hold at least one value along dim {dim}, got {tuple(z.shape)}")
+    return dim
+
+
+def _checked_order(p: Tensor | float, z: Tensor, dim: int) -> Tensor:
+    """``p`` as a tensor that broadcasts against z, with size 1 along ``dim``."""
+    if not isinstance(p, Tensor):
+        if isinstance(p, bool) or not isinstance(p, Real):
+            raise TypeError(f"p must be a number or a floating-point tensor, got {p!r}")
+        if not p >= 1:
+            raise ValueError(f"p must be a number from 1 to inf, got {p}")
+        return torch.full((), float(p), dtype=plain.working_dtype(z), device=z.device)
+    _check_floating("p", p)
+    out = z.shape[:dim] + z.shape[dim + 1 :]
+    if not _broadcasts(p.shape, out):
+        raise ValueError(
+            f"p must broadcast to the shape {tuple(out)} of the result, "
+            f"got the shape {tuple(p.shape)}"
+        )
+    behind = len(out) - dim  # dimensions of the result behind the pooled one
+    return p.unsqueeze(p.ndim - behind) if p.ndim > behind else p
+
+
+def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
+    """Whether ``shape`` can be expanded to ``target`` without enlarging it."""
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, goal) for size, goal in pairs)

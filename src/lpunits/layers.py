@@ -1,0 +1,570 @@
+"""The layers: thin modules around :func:`~lpunits.lp_pool` and :func:`~lpunits.maxout`.
+
+An order p is learned through ``rho``, ``p = 1 + softplus(rho)``, which keeps it above 1.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad, softplus
+
+from lpunits.functional import lp_pool, maxout
+
+Orders = float | Sequence[float]
+
+
+class _Ordered(nn.Module):
+    """A module with one order per unit: ``rho``, a parameter if learned and a buffer if not."""
+
+    rho: Tensor
+    infinite: Tensor | None
+
+    def __init__(
+        self,
+        units: int,
+        order: Orders,
+        learn_order: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.initial_order = _checked_orders(order, units)
+        rho = torch.empty(units, device=device, dtype=dtype)
+        if not rho.is_floating_point():
+            raise TypeError(f"dtype must be a floating-point dtype, got {rho.dtype}")
+        infinite = [math.isinf(p) for p in self.initial_order]
+        learned = learn_order and not all(infinite)
+        if learned:
+            self.rho = nn.Parameter(rho)
+        else:
+            self.register_buffer("rho", rho)
+        # Beside learned orders an infinite one is a mark, not a rho = inf: weight decay, averaging
+        # and a norm of the parameters would turn that into NaN.
+        mark = torch.tensor(infinite, device=device) if learned and any(infinite) else None
+        self.register_buffer("infinite", mark)
+
+    def reset_parameters(self) -> None:
+        """Set every order back to where it started."""
+        p = torch.tensor(self.initial_order, dtype=torch.float64)
+        if self.infinite is not None:
+            p = p.where(p.isfinite(), 2)
+        with torch.no_grad():
+            self.rho.copy_(_rho_of(p, self.rho.dtype))
+
+    @property
+    def order(self) -> Tensor:
+        """The orders p, one per unit."""
+        p = 1 + softplus(self.rho)
+        return p if self.infinite is None else p.masked_fill(self.infinite, math.inf)
+
+    def extra_repr(self) -> str:
+        """The range of the orders, and whether they are learned."""
+        low, high = (f"{p:.4g}" for p in torch.aminmax(self.order.detach()))
+        learned = isinstance(self.rho, nn.Parameter) or "parametrizations" in self._modules
+        return f"order={low if low == high else f'{low}..{high}'}, learn_order={learned}"
+
+
+class LpLinear(_Ordered):
+    r"""A layer of Lp units: each pools its own linear projections by a norm of its own order.
+
+    .. math::
+
+        u_j = \Bigl( \frac{1}{N} \sum_{i=1}^{N} |w_{ij}^\top x - c_{ij}|^{p_j} \Bigr)^{1/p_j}
+        \; (+\, b_j), \qquad p_j = 1 + \log(1 + e^{\rho_j})
+
+    The weights start at a scale that keeps the variance of a signal through any number of layers:
+    see :func:`lpunits.layers.keep_variance_`.
+
+    >>> layer = LpLinear(784, units=240, filters=5, order=3.0)
+    >>> layer(torch.randn(32, 784)).shape
+    torch.Size([32, 240])
+    >>> LpLinear(2, units=2, filters=2, order=[2, float("inf")], learn_order=False)
+    LpLinear(in_features=2, units=2, filters=2, order=2..inf, learn_order=False)
+
+    Args:
+        in_features: Size of the input's last dimension.
+        units: Size of the output's last dimension.
+        filters: Projections per unit, the paper's N.
+        order: The orders to start from: a number from 1 to inf, or one per unit. An infinite
+            order stays. An order of exactly 1 lies at the flat end of the softplus and hardly
+            moves: start from 1.1 if it should.
+        learn_order: Whether ``rho`` is a parameter; if not, it is a buffer.
+        center: Whether the projections have learned centres ``c`` (they start at 0).
+        bias: Whether a learned bias is added to each unit after the root.
+        device: Where the parameters live.
+        dtype: The dtype of the parameters.
+
+    Attributes:
+        weight: ``(filters, units, in_features)``.
+        center: ``(filters, units)``, or None.
+        bias: ``(units,)``, or None.
+        rho: ``(units,)``.
+        order: The orders p, ``(units,)``.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        units: int,
+        filters: int,
+        *,
+        order: Orders = 3.0,
+        learn_order: bool = True,
+        center: bool = True,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        _check_sizes(in_features=in_features, units=units, filters=filters)
+        super().__init__(units, order, learn_order, device, dtype)
+        self.in_features, self.units, self.filters = in_features, units, filters
+        self.weight = _parameter((filters, units, in_features), device, dtype)
+        self.center = _parameter((filters, units), device, dtype) if center else None
+        self.bias = _parameter((units,), device, dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights; set centres and bias to 0 and the orders to where they started."""
+        super().reset_parameters()
+        orders, unit = torch.tensor(self.initial_order).unique(return_inverse=True)
+        samples = _normal_samples(self.filters).expand(-1, -1, len(orders))
+        keep_variance_(self.weight, lp_pool(samples, orders, dim=1).std(0)[unit])
+        for zero in (self.center, self.bias):
+            if zero is not None:
+                nn.init.zeros_(zero)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(..., in_features)`` to ``(..., units)``."""
+        z = _project(x, self.weight, None)
+        u = lp_pool(z, self.order, center=self.center, dim=-2)
+        return u if self.bias is None else u + self.bias
+
+    def extra_repr(self) -> str:
+        """Sizes and orders."""
+        sizes = f"in_features={self.in_features}, units={self.units}, filters={self.filters}"
+        options = ", center=False" * (self.center is None) + ", bias=True" * (self.bias is not None)
+        return f"{sizes}, {super().extra_repr()}{options}"
+
+
+class MaxoutLinear(nn.Module):
+    r"""A layer of maxout units: :math:`u_j = \max_i \, (w_{ij}^\top x + b_{ij})`.
+
+    >>> MaxoutLinear(784, units=240, filters=5)(torch.randn(32, 784)).shape
+    torch.Size([32, 240])
+
+    Args:
+        in_features: Size of the input's last dimension.
+        units: Size of the output's last dimension.
+        filters: Projections per unit, often called pieces.
+        bias: Whether each projection has a learned bias, ``(filters, units)``.
+        device: Where the parameters live.
+        dtype: The dtype of the parameters.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        units: int,
+        filters: int,
+        *,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        _check_sizes(in_features=in_features, units=units, filters=filters)
+        super().__init__()
+        self.in_features, self.units, self.filters = in_features, units, filters
+        self.weight = _parameter((filters, units, in_features), device, dtype)
+        self.bias = _parameter((filters, units), device, dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new weights and set the biases to 0."""
+        keep_variance_(self.weight, maxout(_normal_samples(self.filters), dim=1).std(0))
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(..., in_features)`` to ``(..., units)``."""
+        return maxout(_project(x, self.weight, self.bias), dim=-2)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        sizes = f"in_features={self.in_features}, units={self.units}, filters={self.filters}"
+        return sizes + ", bias=False" * (self.bias is None)
+
+
+class LpPool(_Ordered):
+    """:func:`~lpunits.lp_pool` over one dimension, with a learned order for each unit.
+
+    The units are the last dimension of what remains: ``(..., units, filters)`` is pooled over
+    ``dim=-1``, ``(..., filters, units)`` over ``dim=-2``.
+
+    >>> LpPool(units=3, order=2.0)(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, -1.0]]))
+    tensor([3.5355, 0.0000, 1.0000], grad_fn=<...>)
+
+    Args:
+        units: Size of the last dimension of the output.
+        order: The orders to start from: a number from 1 to inf, or one per unit.
+        learn_order: Whether ``rho`` is a parameter; if not, it is a buffer.
+        dim: The dimension that is pooled away.
+        device: Where the parameters live.
+        dtype: The dtype of the parameters.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        order: Orders = 3.0,
+        learn_order: bool = True,
+        dim: int = -1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        _check_sizes(units=units)
+        super().__init__(units, order, learn_order, device, dtype)
+        if isinstance(dim, bool) or not isinstance(dim, int):
+            raise TypeError(f"dim must be an integer, got {dim!r}")
+        self.units, self.dim = units, dim
+        self.reset_parameters()
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Pool over ``dim``; the last dimension of the result are the units."""
+        return lp_pool(z, self.order, dim=self.dim)
+
+    def extra_repr(self) -> str:
+        """Size, orders and dimension."""
+        return f"units={self.units}, {super().extra_repr()}, dim={self.dim}"
+
+
+class _LpPoolNd(_Ordered):
+    """Pooling windows that slide over the last ``spatial`` dimensions."""
+
+    spatial: int
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        *,
+        order: Orders = 3.0,
+        learn_order: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        _check_sizes(channels=channels)
+        super().__init__(channels, order, learn_order, device, dtype)
+        self.channels = channels
+        self.kernel_size = _per_dimension("kernel_size", kernel_size, self.spatial, least=1)
+        stride = kernel_size if stride is None else stride
+        self.stride = _per_dimension("stride", stride, self.spatial, least=1)
+        self.padding = _per_dimension("padding", padding, self.spatial, least=0)
+        for size, width in zip(self.kernel_size, self.padding, strict=True):
+            if width > size // 2:
+                raise ValueError(
+                    f"padding must be at most half of kernel_size {self.kernel_size}, "
+                    f"got {self.padding}"
+                )
+        self.reset_parameters()
+
+    def forward(self, z: Tensor) -> Tensor:
+        """``(batch, channels, *size)`` or ``(channels, *size)``, as torch's own pooling layers."""
+        if z.ndim not in (self.spatial + 1, self.spatial + 2):
+            raise ValueError(
+                f"input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
+                f"(batch,) channels and {self.spatial} of space, got the shape {tuple(z.shape)}"
+            )
+        first = z.ndim - self.spatial
+        _check_channels(z, first - 1, self.channels)
+        if any(self.padding):
+            z = pad(z, [width for width in reversed(self.padding) for _ in range(2)])
+        windows = zip(self.kernel_size, self.stride, strict=True)
+        for dim, (size, step) in enumerate(windows, start=first):
+            if z.shape[dim] < size:
+                raise ValueError(
+                    f"input must be at least as large as kernel_size {self.kernel_size} after "
+                    f"padding, got the shape {tuple(z.shape)}"
+                )
+            z = z.unfold(dim, size, step)
+        p = self.order.reshape(-1, *[1] * self.spatial)
+        return lp_pool(z.flatten(z.ndim - self.spatial), p)
+
+    def extra_repr(self) -> str:
+        """Sizes and orders."""
+        return (
+            f"channels={self.channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"padding={self.padding}, {super().extra_repr()}"
+        )
+
+
+class LpPool1d(_LpPoolNd):
+    """Windows over one dimension, each pooled by :func:`~lpunits.lp_pool`, an order per channel.
+
+    Takes ``(batch, channels, length)`` or ``(channels, length)``.
+
+    >>> LpPool1d(channels=4, kernel_size=3, stride=2)(torch.randn(2, 4, 11)).shape
+    torch.Size([2, 4, 5])
+
+    Args:
+        channels: Channels of input and output.
+        kernel_size: Width of the window.
+        stride: Step of the window, its width by default.
+        padding: Zeros put on both sides; like other entries they count in N.
+        order: The orders to start from: a number from 1 to inf, or one per channel.
+        learn_order: Whether ``rho`` is a parameter; if not, it is a buffer.
+        device: Where the parameters live.
+        dtype: The dtype of the parameters.
+    """
+
+    spatial = 1
+
+
+class LpPool2d(_LpPoolNd):
+    """Windows over two dimensions: see :class:`LpPool1d`.
+
+    Takes ``(batch, channels, height, width)`` or ``(channels, height, width)``; ``kernel_size``,
+    ``stride`` and ``padding`` are a number or one for each of the two. At order 1 and
+    non-negative input it is :class:`torch.nn.AvgPool2d`, at order inf
+    :class:`torch.nn.MaxPool2d`.
+
+    >>> LpPool2d(channels=8, kernel_size=2)(torch.randn(2, 8, 28, 28)).shape
+    torch.Size([2, 8, 14, 14])
+    """
+
+    spatial = 2
+
+
+class LpPool3d(_LpPoolNd):
+    """Windows over three dimensions: see :class:`LpPool1d`.
+
+    Takes ``(batch, channels, depth, height, width)`` or the same without a batch.
+
+    >>> LpPool3d(channels=8, kernel_size=(1, 2, 2))(torch.randn(2, 8, 4, 28, 28)).shape
+    torch.Size([2, 8, 4, 14, 14])
+    """
+
+    spatial = 3
+
+
+class GlobalLpPool(_Ordered):
+    r"""Pool all of space into one value per channel: generalised-mean (GeM) pooling, done right.
+
+    .. math:: u_c = \Bigl( \frac{1}{|\Omega|} \sum_{t \in \Omega} |z_{ct}|^{p_c} \Bigr)^{1/p_c}
+
+    The usual formula, ``z.clamp(min=eps).pow(p).mean().pow(1 / p)``, overflows, loses small values
+    to its clamp, and turns NaN for large orders. This one has no epsilon and an order per channel;
+    on non-negative input it is the same mean. For GeM's behaviour on input with negative values,
+    put a ReLU in front.
+
+    >>> GlobalLpPool(channels=8)(torch.randn(2, 8, 7, 7).relu()).shape
+    torch.Size([2, 8])
+
+    Args:
+        channels: Channels of input and output.
+        order: The orders to start from: a number from 1 to inf, or one per channel.
+        learn_order: Whether ``rho`` is a parameter; if not, it is a buffer.
+        keepdim: Whether the pooled dimensions stay, with size 1.
+        device: Where the parameters live.
+        dtype: The dtype of the parameters.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        order: Orders = 3.0,
+        learn_order: bool = True,
+        keepdim: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        _check_sizes(channels=channels)
+        super().__init__(channels, order, learn_order, device, dtype)
+        self.channels, self.keepdim = channels, keepdim
+        self.reset_parameters()
+
+    def forward(self, z: Tensor) -> Tensor:
+        """``(batch, channels, *space)`` to ``(batch, channels)``, space of any number of dims."""
+        if z.ndim < 3:
+            raise ValueError(
+                "input must have a batch, channels and at least one dimension of space, "
+                f"got the shape {tuple(z.shape)}"
+            )
+        _check_channels(z, 1, self.channels)
+        u = lp_pool(z.flatten(2), self.order)
+        return u.reshape(*u.shape, *[1] * (z.ndim - 2)) if self.keepdim else u
+
+    def extra_repr(self) -> str:
+        """Size and orders."""
+        return f"channels={self.channels}, {super().extra_repr()}"
+
+
+def keep_variance_(weight: Tensor, std: Tensor) -> None:
+    r"""Draw weights such that the units pass on the variance of their input, whatever its mean.
+
+    Two things are needed. The outputs of a norm are all positive, and this common mean would swamp
+    the differences between samples in the next layer, which then shrink by a factor N in every
+    layer. So each filter's weights are made to sum to zero. (Not below 16 inputs: there it would
+    cost the filters a noticeable part of their freedom.) Then they are divided by the standard
+    deviation of what a unit makes of N independent standard normal values.
+
+    >>> weight = torch.empty(4, 64, 64)
+    >>> keep_variance_(weight, lp_pool(torch.randn(4096, 4), 2.0).std())
+    >>> weight.sum(-1).abs().max().item() < 1e-5
+    True
+
+    Args:
+        weight: ``(filters, units, in_features)``, overwritten.
+        std: The standard deviation of the units' outputs on standard normal projections, one for
+            all or one per unit.
+    """
+    in_features = weight.shape[-1]
+    with torch.no_grad():
+        bound = math.sqrt(3 / in_features)
+        nn.init.uniform_(weight, -bound, bound)
+        if in_features >= 16:
+            weight -= weight.mean(-1, keepdim=True)
+        weight /= std.to(weight).unsqueeze(-1)
+
+
+def param_groups(
+    model: nn.Module,
+    lr: float,
+    *,
+    order_scale: float = 5.0,
+    center_scale: float = 1.0,
+    weight_decay: float = 0.0,
+) -> list[dict[str, Any]]:
+    """Parameter groups for an optimiser, in which orders and centres have their own rates.
+
+    Orders at the weights' rate hardly move, and weight decay on ``rho`` pulls every order towards
+    1 + log 2. So orders get ``order_scale`` times the rate, centres ``center_scale`` times, and
+    neither is decayed. Groups carry a ``"name"``: weights, orders, centers.
+
+    >>> layer = LpLinear(4, units=3, filters=2)
+    >>> groups = param_groups(layer, lr=0.1, weight_decay=1e-4)
+    >>> [(g["name"], g["lr"], g["weight_decay"]) for g in groups]
+    [('weights', 0.1, 0.0001), ('orders', 0.5, 0.0), ('centers', 0.1, 0.0)]
+    >>> optimizer = torch.optim.SGD(groups, momentum=0.9)
+    """
+    for name, value in (
+        ("lr", lr),
+        ("order_scale", order_scale),
+        ("center_scale", center_scale),
+        ("weight_decay", weight_decay),
+    ):
+        if isinstance(value, bool) or not isinstance(value, Real) or not value >= 0:
+            raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    special: dict[str, list[nn.Parameter]] = {"rho": [], "center": []}
+    for module in model.modules():
+        if isinstance(module, _Ordered):
+            for path, parameter in module.named_parameters():
+                name = path.removeprefix("parametrizations.").split(".")[0]
+                special.get(name, []).append(parameter)
+    taken = {id(parameter) for group in special.values() for parameter in group}
+    weights = [parameter for parameter in model.parameters() if id(parameter) not in taken]
+    groups: Iterable[tuple[str, list[nn.Parameter], float, float]] = (
+        ("weights", weights, lr, weight_decay),
+        ("orders", special["rho"], lr * order_scale, 0.0),
+        ("centers", special["center"], lr * center_scale, 0.0),
+    )
+    return [
+        {"name": name, "params": learned, "lr": rate, "weight_decay": decay}
+        for name, parameters, rate, decay in groups
+        if (learned := [p for p in dict.fromkeys(parameters) if p.requires_grad])
+    ]
+
+
+def _rho_of(p: Tensor, dtype: torch.dtype) -> Tensor:
+    """The rho in ``dtype`` for which ``1 + softplus(rho)``, computed in ``dtype``, is p itself.
+
+    The inverse, ``log(exp(p - 1) - 1)``, rounded to ``dtype`` can miss p by a last digit, so the
+    neighbours are tried too. At p = 1, where it is -inf, rho is as far down as it matters.
+    """
+    excess = (p - 1).clamp(min=torch.finfo(dtype).eps / 4)
+    rho = torch.where(excess.isinf(), excess, excess + torch.log(-torch.expm1(-excess))).to(dtype)
+    steps = torch.arange(-8, 9, dtype=torch.float64) * torch.finfo(dtype).eps / 4
+    candidates = (rho.double() * (1 + steps[:, None])).to(dtype)
+    miss = ((1 + softplus(candidates)).double() - p).abs()
+    best = candidates.gather(0, miss.nan_to_num(nan=math.inf).argmin(0, keepdim=True))[0]
+    return torch.where(p.isinf(), rho, best)
+
+
+def _normal_samples(filters: int) -> Tensor:
+    """Standard normal values, ``(samples, filters, 1)``, the same every time."""
+    samples = max(256, min(4096, 2**22 // filters))
+    generator = torch.Generator("cpu").manual_seed(0)
+    return torch.randn(samples, filters, 1, generator=generator, dtype=torch.float64, device="cpu")
+
+
+def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """All projections in one matrix product, filter-major: ``(..., filters, units)``."""
+    filters, units, in_features = weight.shape
+    if x.ndim == 0 or x.shape[-1] != in_features:
+        raise ValueError(
+            f"input must have in_features={in_features} as its last dimension, "
+            f"got the shape {tuple(x.shape)}"
+        )
+    z = linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
+    return z.reshape(*x.shape[:-1], filters, units)
+
+
+def _parameter(
+    shape: tuple[int, ...], device: torch.device | str | None, dtype: torch.dtype | None
+) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"{name} must be a positive integer, got {size!r}")
+        if size < 1:
+            raise ValueError(f"{name} must be a positive integer, got {size}")
+
+
+def _check_channels(z: Tensor, dim: int, channels: int) -> None:
+    if z.shape[dim] != channels:
+        raise ValueError(
+            f"input must have channels={channels} as dimension {dim}, "
+            f"got the shape {tuple(z.shape)}"
+        )
+
+
+def _checked_orders(order: Orders, units: int) -> tuple[float, ...]:
+    """One order per unit."""
+    given = order.tolist() if isinstance(order, Tensor) else order
+    orders = list(given) if isinstance(given, Sequence) else [given] * units
+    for p in orders:
+        if isinstance(p, bool) or not isinstance(p, Real):
+            raise TypeError(f"order must be a number or one number per unit, got {order!r}")
+        if not p >= 1:
+            raise ValueError(f"order must be from 1 to inf, got {p}")
+    if len(orders) != units:
+        raise ValueError(
+            f"order must be a number or one number for each of {units} units, got {len(orders)}"
+        )
+    return tuple(float(p) for p in orders)
+
+
+def _per_dimension(
+    name: str, value: int | Sequence[int], spatial: int, *, least: int
+) -> tuple[int, ...]:
+    values = (value,) * spatial if isinstance(value, int) else tuple(value)
+    if (
+        len(values) != spatial
+        or any(isinstance(v, bool) or not isinstance(v, int) for v in values)
+        or min(values) < least
+    ):
+        raise ValueError(
+            f"{name} must be an integer of at least {least}, or one for each of {spatial} "
+            f"dimensions, got {value!r}"
+        )
+    return values

@@ -1,0 +1,106 @@
+"""The multilayer perceptrons of the paper, and of the baselines that it measures against."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from lpunits.layers import LpLinear, MaxoutLinear, Orders
+
+ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")
+
+
+class MLP(nn.Sequential):
+    r"""Hidden layers of one kind of unit, dropout, and a linear output of class scores (logits).
+
+    .. math:: y = U^\top \phi_L ( \cdots \phi_1 ( x ) ) + d
+
+    where a hidden layer is ``"lp"`` (:class:`LpLinear`), ``"l2"`` (the same with p fixed to 2),
+    ``"maxout"`` (:class:`MaxoutLinear`), ``"relu"``, ``"sigmoid"`` or ``"tanh"`` (linear, then the
+    function).
+
+    >>> net = MLP(784, [240, 240], 10, filters=5, dropout=0.5, input_dropout=0.2)
+    >>> net(torch.randn(100, 784)).shape
+    torch.Size([100, 10])
+
+    Args:
+        in_features: Size of the input's last dimension.
+        hidden: Units of each hidden layer.
+        classes: Outputs.
+        activation: The kind of the hidden units.
+        filters: Projections per unit, for all layers or for each; 2 by default. The elementwise
+            units (relu, sigmoid, tanh) have one.
+        order: The orders to start from, for ``"lp"``.
+        learn_order: Whether the orders of ``"lp"`` are learned.
+        center: Whether ``"lp"`` and ``"l2"`` units have centres.
+        bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root.
+        dropout: Probability to drop a hidden unit.
+        input_dropout: Probability to drop an input.
+        device: Where the parameters live.
+        dtype: The dtype of the parameters.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden: Sequence[int],
+        classes: int,
+        *,
+        activation: str = "lp",
+        filters: int | Sequence[int] | None = None,
+        order: Orders = 3.0,
+        learn_order: bool = True,
+        center: bool = True,
+        bias: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+        if isinstance(hidden, str) or not isinstance(hidden, Sequence):
+            raise TypeError(f"hidden must be a sequence of layer sizes, got {hidden!r}")
+        for name, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
+            if not 0 <= rate < 1:
+                raise ValueError(f"{name} must be a probability from 0 to below 1, got {rate}")
+        elementwise = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
+        if filters is None:
+            filters = 1 if activation in elementwise else 2
+        groups = [filters] * len(hidden) if isinstance(filters, int) else list(filters)
+        if len(groups) != len(hidden):
+            raise ValueError(
+                f"filters must be a number or one for each of {len(hidden)} hidden layers, "
+                f"got {filters!r}"
+            )
+        if activation in elementwise and set(groups) - {1}:
+            raise ValueError(f"filters must be 1 for {activation} units, got {filters!r}")
+
+        layers: list[nn.Module] = [nn.Dropout(input_dropout)] if input_dropout else []
+        for units, size in zip(hidden, groups, strict=True):
+            if activation == "maxout":
+                layers.append(MaxoutLinear(in_features, units, size, device=device, dtype=dtype))
+            elif activation in elementwise:
+                layers += [
+                    nn.Linear(in_features, units, device=device, dtype=dtype),
+                    elementwise[activation](),
+                ]
+            else:
+                layers.append(
+                    LpLinear(
+                        in_features,
+                        units,
+                        size,
+                        order=2.0 if activation == "l2" else order,
+                        learn_order=learn_order and activation == "lp",
+                        center=center,
+                        bias=bias,
+                        device=device,
+                        dtype=dtype,
+                    )
+                )
+            if dropout:
+                layers.append(nn.Dropout(dropout))
+            in_features = units
+        layers.append(nn.Linear(in_features, classes, device=device, dtype=dtype))
+        super().__init__(*layers)

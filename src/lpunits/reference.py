@@ -1,0 +1,40 @@
+"""The equations of the paper, word for word, in plain torch with automatic gradients.
+
+This is what every kernel is tested against wherever plain arithmetic is good enough. It is not
+what you want to train with: a group of zeros gives NaN gradients, and ``|z|^p`` overflows.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, softplus
+
+
+def order(rho: Tensor) -> Tensor:
+    """``p = 1 + log(1 + e^rho)``, which keeps every order above 1, where the norm is a norm."""
+    return 1 + softplus(rho)
+
+
+def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: int = -1) -> Tensor:
+    """``(1/N sum_i |z_i - c_i|^p)^(1/p)`` over ``dim`` (the paper's Eq. 3).
+
+    >>> lp_pool(torch.tensor([3.0, 4.0]), 2.0)
+    tensor(3.5355)
+    """
+    a = (z if center is None else z - center).abs()
+    out = a.select(dim, 0)
+    p = torch.as_tensor(p, dtype=None if isinstance(p, Tensor) else z.dtype).expand(out.shape)
+    finite = torch.where(p.isinf(), 1, p)
+    powers = a.pow(finite.unsqueeze(dim % a.ndim))
+    return torch.where(p.isinf(), a.amax(dim), powers.mean(dim).pow(1 / finite))
+
+
+def lp_linear(x: Tensor, weight: Tensor, center: Tensor, rho: Tensor) -> Tensor:
+    """A layer of Lp units: ``a_i = w_i . x``, pooled by the norm of each unit's own order."""
+    filters, units, _ = weight.shape
+    a = linear(x, weight.flatten(0, 1)).reshape(*x.shape[:-1], filters, units)
+    return lp_pool(a, order(rho), center=center, dim=-2)
+
+
+def maxout(z: Tensor, dim: int = -1) -> Tensor:
+    """``max_i z_i`` over ``dim``, the unit that the Lp unit generalises."""
+    return z.amax(dim)
