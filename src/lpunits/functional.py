@@ -56,7 +56,7 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
             )
     if _inside_a_transform(z, p, center):
         return _differentiable(z, p, center, dim)
-    return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return]
+    return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def maxout(z: Tensor, dim: int = -1) -> Tensor:

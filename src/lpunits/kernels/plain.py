@@ -7,10 +7,11 @@ Everything is written in the ratios ``r_i = |b_i| / m`` of ``b = z - center`` to
 
     u = m (s / N)^{1/p}, \qquad
     \frac{\partial u}{\partial b_i} = \mathrm{sign}(b_i) \frac{u}{m} \frac{r_i^{p-1}}{s}, \qquad
-    \frac{\partial u}{\partial p} =
-    u \Bigl( \frac{\sum_i r_i^p \ln r_i}{s p} - \frac{\ln(s/N)}{p^2} \Bigr).
+    \frac{\partial u}{\partial p} = \frac{u}{p^2} \, \mathrm{KL}(w),
+    \quad w_i = \frac{r_i^p}{s}.
 
-``p = inf`` needs no case of its own: ``r^inf`` is 1 at the largest entries and 0 elsewhere.
+``KL(w) = sum_i w_i ln(N w_i)`` is how far the weights of the entries are from equal. ``p = inf``
+needs no case of its own: ``r^inf`` is 1 at the largest entries and 0 elsewhere.
 """
 
 from typing import NamedTuple
@@ -80,7 +81,21 @@ def backward(
         if center is not None and needs[2]:
             dcenter = -db.sum_to_size(center.shape).to(center.dtype)
     if needs[1]:
-        mean_log = torch.special.xlogy(g.r * g.q, g.r).sum(dim, keepdim=True) / g.s
-        slope = g.m * g.k * (mean_log / g.p - (g.s / z.shape[dim]).log() / g.p**2)
+        slope = g.m * g.k * (_divergence(g.p * g.r.log(), dim) / g.p**2)
         dp = (grad * slope.where(g.p.isfinite(), 0)).sum_to_size(p.shape).to(p.dtype)
     return dz, dp, dcenter
+
+
+def _divergence(x: Tensor, dim: int) -> Tensor:
+    """KL of the weights ``w = softmax(x)`` from equal weights, exact also where w is nearly equal.
+
+    As the ``N w_i = 1 + t_i`` have the mean 1, it is the mean of ``(1 + t) log(1 + t) - t``, whose
+    terms are never negative: there is nothing left to cancel but inside a term with small t, which
+    is expanded.
+    """
+    e = x.expm1()
+    mean = e.mean(dim, keepdim=True)
+    t = (e - mean) / (1 + mean)
+    small = t * t * (1 / 2 - t * (1 / 6 - t * (1 / 12 - t / 20)))
+    terms = torch.where(t.abs() < 1e-3, small, torch.special.xlog1py(1 + t, t) - t)
+    return terms.mean(dim, keepdim=True)

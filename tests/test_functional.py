@@ -1,0 +1,214 @@
+"""lp_pool and maxout: against 50-digit arithmetic, closed forms, and at the edges."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cases import CASES, INF, ORDERS, Case, exact, relative_to_largest, ulps
+from lpunits import functional, lp_pool, maxout, reference
+from lpunits.kernels import plain
+
+KERNELS = {"plain": plain}
+FULL = [torch.float32, torch.float64]
+HALF = [torch.float16, torch.bfloat16]
+
+
+def case_id(case: Case) -> str:
+    return case.name
+
+
+def run(kernel, case: Case, dtype: torch.dtype):
+    """The kernel's value and gradients on a case, with a gradient for it to carry back."""
+    z, p, center = case.tensors(dtype)
+    dim = case.dim % z.ndim
+    p = functional._checked_order(p, z, dim)
+    u = kernel.forward(z, p, center, dim)
+    grad = torch.randn(u.shape, dtype=torch.float64).to(dtype)
+    return u, grad, kernel.backward(grad, z, p, center, dim, (True, True, center is not None))
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+class TestAgainst50Digits:
+    @pytest.mark.parametrize("dtype", FULL, ids=str)
+    def test_value_and_gradients(self, kernel, case, dtype):
+        z, p, center = case.tensors(dtype)
+        u, grad, (dz, dp, dc) = run(kernel, case, dtype)
+        true_u, true_dz, true_dp = exact(z, p, center, case.dim, grad)
+        assert u.dtype == dz.dtype == dtype
+        assert u.shape == grad.shape
+        assert dz.shape == z.shape
+        # The float64 truth is itself rounded to float64, and single-precision orders are enough.
+        assert ulps(u, true_u) <= (4 if dtype == torch.float32 else 64)
+        assert relative_to_largest(dz, true_dz) <= 1e-5
+        order = functional._checked_order(p, z, case.dim % z.ndim)
+        true_dp = true_dp.unsqueeze(case.dim).sum_to_size(order.shape)
+        assert relative_to_largest(dp, true_dp) <= 1e-5
+        if center is not None:
+            assert relative_to_largest(dc, -true_dz.sum_to_size(center.shape)) <= 1e-5
+
+    @pytest.mark.parametrize("dtype", HALF, ids=str)
+    def test_half_precision_is_rounded_once(self, kernel, case, dtype):
+        if not case.half:
+            pytest.skip("the values of this case do not exist in half precision")
+        z, p, center = case.tensors(dtype)
+        u, grad, (dz, _, _) = run(kernel, case, dtype)
+        true_u, true_dz, _ = exact(z, p, center, case.dim, grad)
+        assert u.dtype == dz.dtype == dtype
+        assert ulps(u, true_u) <= 0.51
+        assert relative_to_largest(dz, true_dz) <= torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_the_path_for_transforms_gives_the_same_numbers(case):
+    z, p, center = case.tensors(torch.float32)
+    dim = case.dim % z.ndim
+    p = functional._checked_order(p, z, dim)
+    leaves = [t.clone().requires_grad_() for t in (z, p, center) if t is not None]
+    u = functional._differentiable(leaves[0], leaves[1], *leaves[2:] or [None], dim)
+    u_kernel, grad, grads = run(plain, case, torch.float32)
+    torch.testing.assert_close(u, u_kernel, rtol=1e-6, atol=0)
+    for ours, kernel in zip(torch.autograd.grad(u, leaves, grad), grads, strict=False):
+        # Automatic gradients cancel in p where a group is nearly tied; the kernel's do not.
+        torch.testing.assert_close(ours, kernel, rtol=1e-5, atol=1e-15)
+
+
+class TestSpecialCases:
+    z = torch.randn(64, 5, 8, generator=torch.Generator().manual_seed(1))
+
+    def test_order_1_is_the_mean_of_absolute_values(self):
+        torch.testing.assert_close(lp_pool(self.z, 1, dim=1), self.z.abs().mean(1))
+
+    def test_order_2_is_the_root_mean_square(self):
+        torch.testing.assert_close(lp_pool(self.z, 2, dim=1), self.z.square().mean(1).sqrt())
+
+    def test_infinite_order_is_the_largest_absolute_value_exactly(self):
+        assert torch.equal(lp_pool(self.z, INF, dim=1), self.z.abs().amax(1))
+
+    @pytest.mark.parametrize("values", [[1.0, -1, 0.5], [2.0, 2, 2], [0.0, 0, 0], [0.0, -3, 0]])
+    def test_infinite_order_shares_the_gradient_among_ties_as_amax_does(self, values):
+        ours = torch.tensor(values, requires_grad=True)
+        torchs = torch.tensor(values, requires_grad=True)
+        lp_pool(ours, INF).backward()
+        torchs.abs().amax(-1).backward()
+        assert torch.equal(ours.grad, torchs.grad)
+
+    @pytest.mark.parametrize("p", ORDERS)
+    def test_one_element_is_its_absolute_value(self, p):
+        z = self.z[:, :1].clone().requires_grad_()
+        u = lp_pool(z, p, dim=1)
+        assert torch.equal(u, z.abs().squeeze(1))
+        assert torch.equal(torch.autograd.grad(u.sum(), z)[0], z.sign())
+
+    def test_non_negative_input_at_infinity_is_maxout(self):
+        assert torch.equal(lp_pool(self.z.abs(), INF, dim=1), maxout(self.z.abs(), dim=1))
+
+    @pytest.mark.parametrize("p", [1.0, 2.0, 3.0, 6.5])
+    def test_non_negative_input_is_gem(self, p):
+        z = self.z.abs() + 0.1
+        gem = z.clamp(min=1e-6).pow(p).mean(1).pow(1 / p)
+        torch.testing.assert_close(lp_pool(z, p, dim=1), gem)
+
+    def test_reference_agrees_where_plain_arithmetic_is_enough(self):
+        p = torch.tensor([1.0, 1.5, 2, 3, 4, 6, 10, INF])
+        center = torch.randn(5, 8)
+        truth = reference.lp_pool(self.z.double(), p.double(), center=center.double(), dim=1)
+        ours = lp_pool(self.z, p, center=center, dim=1)
+        torch.testing.assert_close(ours, truth.float(), rtol=1e-6, atol=1e-6)
+
+    def test_maxout_is_amax(self):
+        z = self.z.clone().requires_grad_()
+        u = maxout(z, dim=1)
+        assert torch.equal(u, z.amax(1))
+        assert torch.autograd.grad(u.sum(), z)[0].sum() == u.numel()
+
+
+class TestNanAndInfinity:
+    @pytest.mark.parametrize("p", ORDERS)
+    def test_nan_propagates_and_stays_in_its_group(self, p):
+        z = torch.tensor([[1.0, math.nan, 2.0], [1.0, 0.0, 2.0]], requires_grad=True)
+        u = lp_pool(z, p)
+        u.sum().backward()
+        assert u.isnan().tolist() == z.abs().mean(1).isnan().tolist() == [True, False]
+        assert z.grad[1].isfinite().all()
+
+    @pytest.mark.parametrize("p", ORDERS)
+    @pytest.mark.parametrize("path", ["kernel", "transform"])
+    def test_infinity_propagates_and_takes_the_gradient(self, p, path):
+        z = torch.tensor([[1.0, -INF, 2.0], [INF, 0.0, -INF]], requires_grad=True)
+        order = torch.full((2, 1), p, requires_grad=True)
+        pool = plain_pool if path == "transform" else lp_pool
+        u = pool(z, order[:, 0])
+        u.sum().backward()
+        assert u.tolist() == [INF, INF]
+        assert z.grad.tolist() == [[0, -1, 0], [0.5, 0, -0.5]]
+        assert order.grad.tolist() == [[0], [0]]
+
+    def test_infinity_beside_nan_is_nan(self):
+        assert lp_pool(torch.tensor([INF, math.nan]), 3).isnan()
+
+
+def plain_pool(z: Tensor, p: Tensor) -> Tensor:
+    return functional._differentiable(z, p.unsqueeze(-1), None, 1)
+
+
+finite = st.floats(-(2.0**126), 2.0**126, width=32)
+
+
+@given(
+    z=st.lists(finite, min_size=1, max_size=9),
+    p=st.one_of(st.floats(1, 1e6), st.sampled_from(ORDERS)),
+    scale=st.sampled_from([0.5, 2.0, 1024.0]),
+)
+def test_properties_of_a_normalised_norm(z, p, scale):
+    z = torch.tensor(z, dtype=torch.float32, requires_grad=True)
+    order = torch.tensor(p, dtype=torch.float32, requires_grad=True)
+    u = lp_pool(z, order)
+    u.backward()
+    # Between the mean and the maximum of the absolute values, growing with the order.
+    a = z.detach().abs().double()
+    assert a.mean() * (1 - 1e-6) - 1e-45 <= u.item() <= a.max() * (1 + 1e-7)
+    assert u.item() <= lp_pool(z, order * 2).item() * (1 + 1e-6)
+    # Homogeneous, and blind to signs and permutations.
+    torch.testing.assert_close(lp_pool(z / scale, order), u / scale, rtol=1e-6, atol=1e-44)
+    assert torch.equal(lp_pool(-z.flip(0), order), u)
+    # Gradients are finite, and Euler's relation holds: sum_i z_i du/dz_i = u.
+    assert z.grad.isfinite().all()
+    assert order.grad.isfinite()
+    assert (z.double() * z.grad.double()).sum().item() == pytest.approx(
+        u.item(), rel=1e-5, abs=1e-44
+    )
+
+
+def test_triangle_inequality():
+    x, y = torch.randn(2, 500, 6, dtype=torch.float64)
+    for p in ORDERS:
+        assert (lp_pool(x + y, p) <= (lp_pool(x, p) + lp_pool(y, p)) * (1 + 1e-12)).all()
+
+
+def test_result_has_the_dtype_of_z_whatever_the_others_have():
+    z = torch.randn(4, 3, dtype=torch.bfloat16)
+    u = lp_pool(z, torch.tensor(3.0, dtype=torch.float64), center=torch.zeros(3))
+    assert u.dtype == torch.bfloat16
+
+
+def test_only_the_inputs_are_saved_for_backward():
+    z = torch.randn(100, 5, 240, requires_grad=True)
+    p = torch.full((240,), 3.0, requires_grad=True)
+    c = torch.zeros(5, 240, requires_grad=True)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        lp_pool(z, p, center=c, dim=1)
+    assert sum(t.numel() for t in saved) == z.numel() + p.numel() + c.numel()
+
+
+def test_gradients_that_nobody_wants_are_not_computed():
+    z, p, c = torch.randn(4, 3), torch.tensor([3.0]), torch.zeros(3)
+    needs = (True, False, False)
+    dz, dp, dc = plain.backward(torch.ones(4), z, p, c, 1, needs)
+    assert dz is not None
+    assert (dp, dc) == (None, None)
