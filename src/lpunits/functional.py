@@ -48,7 +48,7 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
     dim = _checked_dim(z, dim)
     p = _checked_order(p, z, dim)
     if center is not None:
-        _check_floating("center", center)
+        check_floating("center", center)
         if not _broadcasts(center.shape, z.shape):
             raise ValueError(
                 f"center must broadcast to the shape {tuple(z.shape)} of z, "
@@ -130,7 +130,8 @@ def _has_tangent(t: Tensor) -> bool:
     return forward_ad.unpack_dual(t).tangent is not None
 
 
-def _check_floating(name: str, value: object) -> None:
+def check_floating(name: str, value: object) -> None:
+    """Raise TypeError unless the argument ``name`` is a floating-point tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a floating-point tensor, got {type(value).__name__}")
     if not value.is_floating_point():
@@ -139,7 +140,7 @@ def _check_floating(name: str, value: object) -> None:
 
 def _checked_dim(z: Tensor, dim: int) -> int:
     """``dim`` counted from the front, after z and dim have been looked at."""
-    _check_floating("z", z)
+    check_floating("z", z)
     if isinstance(dim, bool) or not isinstance(dim, int):
         raise TypeError(f"dim must be an integer, got {dim!r}")
     if not -z.ndim <= dim < z.ndim:
@@ -161,7 +162,7 @@ def _checked_order(p: Tensor | float, z: Tensor, dim: int) -> Tensor:
         if not p >= 1:
             raise ValueError(f"p must be a number from 1 to inf, got {p}")
         return torch.full((), float(p), dtype=plain.working_dtype(z), device=z.device)
-    _check_floating("p", p)
+    check_floating("p", p)
     out = z.shape[:dim] + z.shape[dim + 1 :]
     if not _broadcasts(p.shape, out):
         raise ValueError(

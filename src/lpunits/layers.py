@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, softplus
 
-from lpunits.functional import lp_pool, maxout
+from lpunits.functional import check_floating, lp_pool, maxout
 
 Orders = float | Sequence[float]
 
@@ -119,7 +119,7 @@ class LpLinear(_Ordered):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _check_sizes(in_features=in_features, units=units, filters=filters)
+        check_sizes(in_features=in_features, units=units, filters=filters)
         super().__init__(units, order, learn_order, device, dtype)
         self.in_features, self.units, self.filters = in_features, units, filters
         self.weight = _parameter((filters, units, in_features), device, dtype)
@@ -175,7 +175,7 @@ class MaxoutLinear(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _check_sizes(in_features=in_features, units=units, filters=filters)
+        check_sizes(in_features=in_features, units=units, filters=filters)
         super().__init__()
         self.in_features, self.units, self.filters = in_features, units, filters
         self.weight = _parameter((filters, units, in_features), device, dtype)
@@ -226,7 +226,7 @@ class LpPool(_Ordered):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _check_sizes(units=units)
+        check_sizes(units=units)
         super().__init__(units, order, learn_order, device, dtype)
         if isinstance(dim, bool) or not isinstance(dim, int):
             raise TypeError(f"dim must be an integer, got {dim!r}")
@@ -259,7 +259,7 @@ class _LpPoolNd(_Ordered):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _check_sizes(channels=channels)
+        check_sizes(channels=channels)
         super().__init__(channels, order, learn_order, device, dtype)
         self.channels = channels
         self.kernel_size = _per_dimension("kernel_size", kernel_size, self.spatial, least=1)
@@ -385,7 +385,7 @@ class GlobalLpPool(_Ordered):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        _check_sizes(channels=channels)
+        check_sizes(channels=channels)
         super().__init__(channels, order, learn_order, device, dtype)
         self.channels, self.keepdim = channels, keepdim
         self.reset_parameters()
@@ -483,14 +483,15 @@ def param_groups(
 
 
 def _rho_of(p: Tensor, dtype: torch.dtype) -> Tensor:
-    """The rho in ``dtype`` for which ``1 + softplus(rho)``, computed in ``dtype``, is p itself.
+    """The rho in ``dtype`` for which ``1 + softplus(rho)``, computed in ``dtype``, is p.
 
-    The inverse, ``log(exp(p - 1) - 1)``, rounded to ``dtype`` can miss p by a last digit, so the
-    neighbours are tried too. At p = 1, where it is -inf, rho is as far down as it matters.
+    The inverse, ``log(exp(p - 1) - 1)``, can miss p by the last digit after rounding, so its
+    neighbours are tried too; for a few p in a thousand the softplus skips that very value, and the
+    last digit stays. At p = 1, where rho is -inf, it is as far down as it matters.
     """
     excess = (p - 1).clamp(min=torch.finfo(dtype).eps / 4)
     rho = torch.where(excess.isinf(), excess, excess + torch.log(-torch.expm1(-excess))).to(dtype)
-    steps = torch.arange(-8, 9, dtype=torch.float64) * torch.finfo(dtype).eps / 4
+    steps = torch.arange(-16, 17, dtype=torch.float64) * torch.finfo(dtype).eps / 2
     candidates = (rho.double() * (1 + steps[:, None])).to(dtype)
     miss = ((1 + softplus(candidates)).double() - p).abs()
     best = candidates.gather(0, miss.nan_to_num(nan=math.inf).argmin(0, keepdim=True))[0]
@@ -507,6 +508,7 @@ def _normal_samples(filters: int) -> Tensor:
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """All projections in one matrix product, filter-major: ``(..., filters, units)``."""
     filters, units, in_features = weight.shape
+    check_floating("input", x)
     if x.ndim == 0 or x.shape[-1] != in_features:
         raise ValueError(
             f"input must have in_features={in_features} as its last dimension, "
@@ -522,7 +524,8 @@ def _parameter(
     return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
 
 
-def _check_sizes(**sizes: int) -> None:
+def check_sizes(**sizes: int) -> None:
+    """Raise TypeError or ValueError unless every argument given by name is a positive integer."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"{name} must be a positive integer, got {size!r}")
@@ -557,7 +560,7 @@ def _checked_orders(order: Orders, units: int) -> tuple[float, ...]:
 def _per_dimension(
     name: str, value: int | Sequence[int], spatial: int, *, least: int
 ) -> tuple[int, ...]:
-    values = (value,) * spatial if isinstance(value, int) else tuple(value)
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * spatial
     if (
         len(values) != spatial
         or any(isinstance(v, bool) or not isinstance(v, int) for v in values)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from lpunits.layers import LpLinear, MaxoutLinear, Orders
+from lpunits.layers import LpLinear, MaxoutLinear, Orders, check_sizes
 
 ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")
 
@@ -61,6 +61,9 @@ class MLP(nn.Sequential):
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
         if isinstance(hidden, str) or not isinstance(hidden, Sequence):
             raise TypeError(f"hidden must be a sequence of layer sizes, got {hidden!r}")
+        check_sizes(in_features=in_features, classes=classes)
+        for units in hidden:
+            check_sizes(hidden=units)
         for name, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must be a probability from 0 to below 1, got {rate}")
