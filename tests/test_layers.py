@@ -106,11 +106,12 @@ class TestOrders:
                 assert torch.equal(layer.order, torch.full((units,), order).to(dtype))
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-    def test_start_within_the_last_digit_wherever_that_is(self, dtype):
+    def test_start_within_the_last_digits_wherever_that_is(self, dtype):
         orders = 1 + 10 ** torch.linspace(-4, 5, 5000, dtype=dtype)
         layer = LpPool(5000, order=orders.tolist(), dtype=dtype)
-        digit = torch.finfo(dtype).eps
-        torch.testing.assert_close(layer.order.detach(), orders, rtol=digit, atol=0)
+        torch.testing.assert_close(
+            layer.order.detach(), orders, rtol=2 * torch.finfo(dtype).eps, atol=0
+        )
 
     def test_learned_orders_are_parameters_and_fixed_ones_a_buffer(self):
         assert isinstance(LpPool(3).rho, nn.Parameter)
