@@ -58,7 +58,7 @@ class _Ordered(nn.Module):
     @property
     def order(self) -> Tensor:
         """The orders p, one per unit."""
-        p = 1 + softplus(self.rho)
+        p = _order_of(self.rho)
         return p if self.infinite is None else p.masked_fill(self.infinite, math.inf)
 
     def extra_repr(self) -> str:
@@ -482,6 +482,11 @@ def param_groups(
     ]
 
 
+def _order_of(rho: Tensor) -> Tensor:
+    """``1 + softplus(rho)``; torch's threshold of 20 would be a step of 2e-9 in double precision."""
+    return 1 + softplus(rho, threshold=40)
+
+
 def _rho_of(p: Tensor, dtype: torch.dtype) -> Tensor:
     """The rho in ``dtype`` for which ``1 + softplus(rho)``, computed in ``dtype``, is p.
 
@@ -493,7 +498,7 @@ def _rho_of(p: Tensor, dtype: torch.dtype) -> Tensor:
     rho = torch.where(excess.isinf(), excess, excess + torch.log(-torch.expm1(-excess))).to(dtype)
     steps = torch.arange(-16, 17, dtype=torch.float64) * torch.finfo(dtype).eps / 2
     candidates = (rho.double() * (1 + steps[:, None])).to(dtype)
-    miss = ((1 + softplus(candidates)).double() - p).abs()
+    miss = (_order_of(candidates).double() - p).abs()
     best = candidates.gather(0, miss.nan_to_num(nan=math.inf).argmin(0, keepdim=True))[0]
     return torch.where(p.isinf(), rho, best)
 

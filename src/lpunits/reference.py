@@ -11,7 +11,7 @@ from torch.nn.functional import linear, softplus
 
 def order(rho: Tensor) -> Tensor:
     """``p = 1 + log(1 + e^rho)``, which keeps every order above 1, where the norm is a norm."""
-    return 1 + softplus(rho)
+    return 1 + softplus(rho, threshold=40)
 
 
 def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: int = -1) -> Tensor:
