@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from lpunits.kernels import plain
+from lpunits.kernels import kernel_for, plain
 
 
 def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: int = -1) -> Tensor:
@@ -77,14 +77,14 @@ class _LpPool(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
         ctx.save_for_backward(z, p, center)
         ctx.dim = dim
-        return plain.forward(z, p, center, dim)
+        return kernel_for(z).forward(z, p, center, dim)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         z, p, center = ctx.saved_tensors
         needs = ctx.needs_input_grad[:3]
         if not torch.is_grad_enabled():
-            return *plain.backward(grad, z, p, center, ctx.dim, needs), None
+            return *kernel_for(z).backward(grad, z, p, center, ctx.dim, needs), None
         # The caller wants to differentiate the gradient again (create_graph=True).
         wanted = [t for t, need in zip((z, p, center), needs, strict=True) if need]
         u = _differentiable(z, p, center, ctx.dim)
