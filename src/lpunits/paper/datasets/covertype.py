@@ -5,7 +5,7 @@ has, like it, more than 500,000 rows to train on. The ten continuous columns are
 the principal components are taken: on raw columns two of them would drown the rest.
 
 A row has ten continuous columns, one of 4 wilderness areas and one of 40 soil types. So it is kept
-as ten numbers and one of 160 *kinds*, and the 54 x 54 covariance comes from the sums over each kind.
+as ten numbers and one of 160 *kinds*, and the 54 x 54 covariance comes from sums over each kind.
 """
 
 from io import BytesIO
@@ -36,9 +36,7 @@ INDICATORS = np.concatenate(
 )
 
 
-def load(
-    *, components: int | None = 16, binary: bool = False, seed: int = 0
-) -> Dataset[Tensor]:
+def load(*, components: int | None = 16, binary: bool = False, seed: int = 0) -> Dataset[Tensor]:
     """501,012 rows to train on, 40,000 to validate, 40,000 to test, as float32.
 
     What is fitted (mean and scale of the continuous columns, the principal components) is fitted on

@@ -233,7 +233,7 @@ def arrays_sha256(arrays: Arrays) -> str:
     for name, array in sorted(arrays.items()):
         values = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         digest.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
-        digest.update(values.reshape(-1).view(np.uint8))
+        digest.update(values.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -2,11 +2,11 @@
 
 The task of Gulcehre and Bengio (2013), generated. An image has 8 x 8 blocks of 8 x 8 pixels, and
 exactly three sprites, each with its own rotation and scale, its corner on the corner of a block.
-Two sprites collide if their masks overlap, where a mask is the sprite dilated by one pixel before it
-is scaled; then the whole scene is drawn again, label included.
+Two sprites collide if their masks overlap, where a mask is the sprite dilated by one pixel before
+it is scaled; then the whole scene is drawn again, label included.
 
-A scene is a number below :data:`SCENES`. Its digits, the lowest first, are the draws in their order:
-the same/different flag, the class b, which of the nine other classes a is, three rotations, three
+A scene is a number below :data:`SCENES`. Its digits, the lowest first, are the draws in order: the
+same/different flag, the class b, which of the nine other classes a is, three rotations, three
 scales, three blocks. So a scene is made from one word of 64 random bits, and a seed gives the same
 images for ever and on every platform.
 
@@ -157,7 +157,7 @@ def _draw(look: int) -> tuple[Bytes, Bytes]:
 
 
 def _overlaps(masks: Bytes) -> npt.NDArray[np.bool_]:
-    """Whether look j, so many blocks (-1 to 1) below and right of look i, overlaps it: (i, j, y, x)."""
+    """Whether look j, y - 1 blocks below and x - 1 right of look i, overlaps it: (i, j, y, x)."""
     at_home = np.pad(masks, ((0, 0), (8, 8), (8, 8))).reshape(80, -1).astype(np.int64)
     table = np.empty((80, 80, 3, 3), bool)
     for y in range(3):

@@ -28,10 +28,10 @@ def permutation(count: int, *seed: int) -> npt.NDArray[np.int64]:
 def uniform(stream: np.random.PCG64, *shape: int) -> npt.NDArray[np.float64]:
     """Uniform in [0, 1): the upper 53 bits of each word."""
     raw = stream.random_raw(int(np.prod(shape)))
-    return ((raw >> np.uint64(11)) * 2.0**-53).reshape(shape)
+    return np.asarray((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(shape)
 
 
 def normal(stream: np.random.PCG64, *shape: int) -> npt.NDArray[np.float64]:
     """Standard normal, by Box and Muller."""
     radius = np.sqrt(-2 * np.log(1 - uniform(stream, *shape)))
-    return radius * np.cos(2 * np.pi * uniform(stream, *shape))
+    return np.asarray(radius * np.cos(2 * np.pi * uniform(stream, *shape)))

@@ -5,6 +5,7 @@ shows can be seen: two classes that a line can (almost) separate, and three of w
 enclose any. The curve bounds a superellipse whose order changes with the direction.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from lpunits.paper.datasets import randomness
 from lpunits.paper.datasets.dataset import Dataset, Info, Split, split
-from lpunits.paper.datasets.files import arrays_sha256
+from lpunits.paper.datasets.files import Arrays, arrays_sha256
 
 Points = npt.NDArray[np.float64]
 
@@ -67,7 +68,8 @@ def _gaussians(
 def _load(name: str, points: int, seed: int) -> Dataset[Tensor]:
     if isinstance(points, bool) or not isinstance(points, int) or points < 1:
         raise ValueError(f"points must be a number of at least 1, got {points!r}")
-    arrays, parts = {}, list[Split[Tensor]]()
+    arrays: Arrays = {}
+    parts: list[Split[Tensor]] = []
     for k in range(3):
         values, labels = DRAW[name](points, seed, k)
         features = values.astype(np.float32)
@@ -98,7 +100,7 @@ def load_curve(*, points: int = 5000, seed: int = 0) -> Dataset[Tensor]:
     return _load("curve", points, seed)
 
 
-DRAW = {
+DRAW: dict[str, Callable[..., tuple[Points, npt.NDArray[np.int64]]]] = {
     "two-gaussians": partial(_gaussians, TWO),
     "three-gaussians": partial(_gaussians, THREE),
     "curve": _curve,
