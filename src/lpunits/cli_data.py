@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from cyclopts import App
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -14,11 +15,14 @@ app = App(name="data", help="The datasets of the paper: list, fetch, verify, sho
 @app.default
 def list_all() -> None:
     """List every dataset: what it is, its size and licence, whether it is here, how to get it."""
-    table = Table("name", "what it is", "size", "licence", "here", "how to get it")
+    table = Table(box=box.SIMPLE)
+    for title in ("name", "here", "size"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("what it is; its licence; how to get it")
     for name in datasets.DATASETS:
         info = datasets.info(name)
         here = "yes" if info.present else "no"
-        table.add_row(name, info.about, info.size, info.licence, here, info.how)
+        table.add_row(name, here, info.size, f"{info.about}\n{info.licence}\n{info.how}\n")
     Console().print(table)
 
 
@@ -33,7 +37,7 @@ def fetch(name: str) -> None:
     for path in paths:
         print(f"{path}: sound")
     if not paths:
-        print(f"{name}: nothing to fetch, it is generated or comes with a library")
+        print(f"{name}: nothing to fetch, it is built in")
 
 
 @app.command

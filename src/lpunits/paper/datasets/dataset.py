@@ -80,7 +80,7 @@ class Info:
     def how(self) -> str:
         """How to get it."""
         if not self.files:
-            return "nothing to do: it is generated, or comes with a library"
+            return "nothing to do, it is built in"
         if all(source.url for source in self.files):
             return f"lpunits data fetch {self.name}"
         return self.files[0].manual

@@ -35,8 +35,8 @@ def load(*, seed: int = 0) -> Dataset[Tensor]:
 
 DIGITS = Info(
     name="digits",
-    about="handwritten digits, 8 x 8 grey, 10 classes: 1,197 / 300 / 300",
-    size="embedded in scikit-learn",
+    about="handwritten digits of scikit-learn, 8 x 8 grey, 10 classes: 1,197 / 300 / 300",
+    size="embedded",
     licence="CC BY 4.0 (E. Alpaydin, C. Kaynak; UCI)",
     source="https://archive.ics.uci.edu/dataset/80",
     load=load,

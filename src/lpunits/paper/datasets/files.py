@@ -81,33 +81,41 @@ class Source:
 
 def fetch(source: Source) -> Path:
     """The file, downloaded from its official source unless it is there already, and checked."""
-    if present := source.present():
-        source.read(present[0])
-        return present[0]
+    place = "put it into the folder that the environment variable LPUNITS_DATA names"
+    target = cache_folder() / source.folder / source.names[0]
+    for path in source.present()[:1]:
+        try:
+            source.read(path)
+            return path
+        except DataError:
+            if path != target:  # what is damaged is the user's own file: it is not ours to replace
+                raise
+            path.unlink()
     if source.url is None:
         raise DataError(
             f"{source.dataset}: {source.names[0]} cannot be downloaded freely: {source.manual} and "
-            f"put it into the folder that the environment variable LPUNITS_DATA names"
+            f"{place}"
         )
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
     try:
-        path = pooch.retrieve(
+        pooch.retrieve(
             source.url,
             source.known_hash,
-            fname=source.names[0],
-            path=cache_folder() / source.folder,
-            downloader=pooch.HTTPDownloader(progressbar=_Progress(source.names[0])),
+            fname=target.name,
+            path=target.parent,
+            downloader=pooch.HTTPDownloader(progressbar=_Progress(target.name)),
         )
     except (OSError, ValueError) as error:  # no network, a broken transfer, a wrong checksum
+        lost = type(error).__name__ in ("ConnectionError", "ConnectTimeout")
+        reason = "there is no connection to it" if lost else _one_line(error)
         raise DataError(
-            f"{source.dataset}: {source.url} could not be downloaded ({_one_line(error)}): "
-            f"{source.manual} and put it into the folder that the environment variable "
-            f"LPUNITS_DATA names"
+            f"{source.dataset}: {source.url} could not be downloaded ({reason}): try again with a "
+            f"network, or {source.manual} and {place}"
         ) from error
-    source.read(Path(path))
-    return Path(path)
+    source.read(target)
+    return target
 
 
 class _Progress:
