@@ -178,9 +178,7 @@ def test_fetch_without_network_is_one_sentence(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_fetch_of_what_is_not_free() -> None:
-    with pytest.raises(
-        DataError, match=r"a\.gz cannot be downloaded freely: ask for it"
-    ):
+    with pytest.raises(DataError, match=r"a\.gz cannot be downloaded freely: ask for it"):
         files.fetch(source())
 
 

@@ -99,6 +99,8 @@ def read(path: Path, content: str | None, rows: int) -> Arrays:
     """The table of a ``covtype.data`` file, plain or gzip, checked cell by cell."""
     data = read_bytes(path, limit=200 * rows)
     check_sha256(path, data, content)
+    if not data.strip():
+        raise DataError(f"{path}: the table is empty")
     try:
         table = np.loadtxt(BytesIO(data), np.int16, delimiter=",", ndmin=2, comments=None)
     except (ValueError, OverflowError) as error:
