@@ -8,21 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 
-def words(*seed: int) -> np.random.PCG64:
-    """The stream of uniform 64-bit words that belongs to the seed: a number, or several in order.
+def words(seed: int, *stream: int) -> np.random.PCG64:
+    """The uniform 64-bit words of a seed; several numbered streams of one seed are independent.
 
-    >>> words(0, 1).random_raw(2)
-    array([...], dtype=uint64)
+    >>> words(0).random_raw(2)
+    array([11749869230777074271,  4976686463289251617], dtype=uint64)
     """
-    for number in seed:
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"seed must be an integer of at least 0, got {number!r}")
-    return np.random.PCG64(np.random.SeedSequence(seed))
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    return np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
 
 
-def permutation(count: int, *seed: int) -> npt.NDArray[np.int64]:
+def permutation(count: int, seed: int) -> npt.NDArray[np.int64]:
     """The numbers from 0 to ``count - 1`` in random order: the order of as many random words."""
-    return np.argsort(words(*seed).random_raw(count), kind="stable").astype(np.int64)
+    return np.argsort(words(seed).random_raw(count), kind="stable").astype(np.int64)
 
 
 def uniform(stream: np.random.PCG64, *shape: int) -> npt.NDArray[np.float64]:
@@ -32,6 +31,6 @@ def uniform(stream: np.random.PCG64, *shape: int) -> npt.NDArray[np.float64]:
 
 
 def normal(stream: np.random.PCG64, *shape: int) -> npt.NDArray[np.float64]:
-    """Standard normal, by Box and Muller."""
-    radius = np.sqrt(-2 * np.log(1 - uniform(stream, *shape)))
-    return np.asarray(radius * np.cos(2 * np.pi * uniform(stream, *shape)))
+    """Standard normal, each of two words, by Box and Muller."""
+    u = uniform(stream, *shape, 2)
+    return np.asarray(np.sqrt(-2 * np.log(1 - u[..., 0])) * np.cos(2 * np.pi * u[..., 1]))
