@@ -1,7 +1,7 @@
 """What every dataset looks like to the rest of the project."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -48,9 +48,9 @@ class Dataset(Generic[Values]):
     """
 
     name: str
-    train: Split[Values]
-    valid: Split[Values]
-    test: Split[Values]
+    train: Split[Values] = field(repr=False)
+    valid: Split[Values] = field(repr=False)
+    test: Split[Values] = field(repr=False)
     classes: tuple[str, ...]
     shape: tuple[int, ...]
     about: str

@@ -93,7 +93,7 @@ def generate(count: int, *seed: int) -> tuple[Bytes, Bytes]:
     labels = np.empty(count, np.uint8)
     done = 0
     while done < count:
-        # A word is drawn only if it is needed or about to be: chunks do not show in the result.
+        # Words are used in their order, so the size of the chunks does not show in the result.
         raw = stream.random_raw(16384)
         different, looks, blocks = decode(raw[raw < np.uint64(WORD_LIMIT)])
         keep = np.flatnonzero(~collides(looks, blocks))[: count - done]
