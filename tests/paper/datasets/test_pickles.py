@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lpunits.paper.datasets import pickles
 from lpunits.paper.datasets.files import DataError
 from lpunits.paper.datasets.music import SPLITS, load_music
 from lpunits.paper.datasets.pickles import INSTRUCTIONS, read_pickle
@@ -174,11 +175,26 @@ def test_bombs_are_refused_without_harm(tmp_path: Path, name: str) -> None:
     assert len(message) < 500
 
 
+@pytest.mark.parametrize("many", [b"]" * 2000, b")" * 2000, b"}" * 2000, b"N" + b"\x94" * 2000])
+def test_many_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bytes) -> None:
+    """A container of 64 bytes takes one byte of the file, so they are counted."""
+    monkeypatch.setattr(pickles, "MAX_OBJECTS", 1000)
+    with pytest.raises(DataError, match="more than 1000 objects are refused"):
+        load_music(file_of(tmp_path, b"\x80\x04" + many + b"."))
+
+
+def test_the_sources_know_no_stock_unpickler() -> None:
+    for path in Path(pickles.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        for word in ("import pickle", "pickle.load", "torch.load", "joblib", "allow_pickle=True"):
+            assert word not in text, f"{path} uses {word}"
+
+
 def test_a_file_that_is_too_large_is_not_even_read(tmp_path: Path) -> None:
     path = tmp_path / "music.pickle"
     with path.open("wb") as file:
-        file.truncate(2**28 + 1)  # sparse: takes no room
-    with pytest.raises(DataError, match="at most 268435456 bytes"):
+        file.truncate(2**26 + 1)  # sparse: takes no room
+    with pytest.raises(DataError, match="at most 67108864 bytes"):
         load_music(path)
 
 

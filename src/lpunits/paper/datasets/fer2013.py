@@ -14,9 +14,8 @@ from torch import Tensor
 from lpunits.paper.datasets import randomness
 from lpunits.paper.datasets.dataset import Dataset, Info, check_labels, split
 from lpunits.paper.datasets.files import Arrays, DataError, Source, cached, file_sha256
-from lpunits.paper.datasets.tfd import check_fold, pixels
+from lpunits.paper.datasets.tfd import EXPRESSIONS, check_fold, pixels
 
-EXPRESSIONS = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
 USAGES = ("Training", "PublicTest", "PrivateTest")
 COUNTS = (28_709, 3_589, 3_589)
 # sha256 of the one known npz file. The CSV has to have the published counts instead.
@@ -104,6 +103,8 @@ def read_npz(path: Path) -> Arrays:
 
 def read_csv(path: Path, counts: tuple[int, ...] | None) -> Arrays:
     """Kaggle's CSV, of which there are two: the columns are emotion, pixels, Usage in any order."""
+    if path.stat().st_size > 2**29:
+        raise DataError(f"{path}: a file of at most {2**29} bytes is expected")
     images, labels, usage = bytearray(), bytearray(), bytearray()
     try:
         with path.open(encoding="ascii", newline="") as file:

@@ -3,8 +3,8 @@
 The original files hold a dict, lists, tuples and numpy integers. So this reads the few instructions
 that such data consists of, and refuses all others. Two names may be looked up, ``numpy.dtype`` and
 ``numpy.core.multiarray.scalar``, and both mean stubs of our own. A tuple holds no containers and a
-dict's key is a text, so nothing that is built can be deep enough to overflow the stack, and nothing
-can be larger than the file.
+dict's key is a text, so nothing that is built can be deep enough to overflow the stack; sizes are
+limited to several times those of the largest original file.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,8 @@ from typing import Any
 
 from lpunits.paper.datasets.files import DataError
 
-MAX_BYTES = 2**28
+MAX_BYTES = 2**26
+MAX_OBJECTS = 5_000_000  # containers, and what is remembered
 INTEGERS = {"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"}
 
 
@@ -63,6 +64,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
+        self.made = 0
 
     def run(self) -> Any:
         start, data, steps = 0, self.data, INSTRUCTIONS
@@ -110,11 +112,20 @@ class _Machine:
         del self.stack[start:]
         return items
 
+    def push(self, container: Any) -> None:
+        """Puts a new container onto the stack, if there are not too many yet."""
+        self.made += 1
+        if self.made > MAX_OBJECTS:
+            raise ValueError(f"more than {MAX_OBJECTS} objects are refused")
+        self.stack.append(container)
+
     def get(self, size: int) -> None:
         self.stack.append(self.memo[self.number(size)])
 
     def put(self, size: int) -> None:
         self.memo[self.number(size) if size else len(self.memo)] = self.stack[-1]
+        if len(self.memo) > MAX_OBJECTS:
+            raise ValueError(f"more than {MAX_OBJECTS} objects are refused")
 
     def text(self, size: int) -> None:
         self.stack.append(self.take(self.number(size)).decode("latin-1"))
@@ -133,10 +144,10 @@ class _Machine:
         for item in items:
             if type(item) in CONTAINERS:
                 raise ValueError("a container in a tuple is refused")
-        self.stack.append((*items,))
+        self.push((*items,))
 
     def empty_list(self, _: int) -> None:
-        self.stack.append([])
+        self.push([])
 
     def append(self, size: int) -> None:
         items = self.cut(len(self.stack) - size if size < UP_TO_MARK else self.marks.pop())
@@ -145,7 +156,7 @@ class _Machine:
         self.stack[-1].extend(items)
 
     def empty_dict(self, _: int) -> None:
-        self.stack.append({})
+        self.push({})
 
     def set(self, size: int) -> None:
         items = self.cut(len(self.stack) - size if size < UP_TO_MARK else self.marks.pop())

@@ -1,5 +1,6 @@
 """A picture of a dataset: a sheet of samples, as a PNG file."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 def draw(dataset: Dataset[Any], path: Path, *, seed: int = 0) -> Path:
     """Writes a sheet of training examples, which the seed chooses; returns its path."""
-    from io import BytesIO
-
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
