@@ -24,10 +24,13 @@ def real_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def real(data: Path, real_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the real files, where there is one; the tests that use it share a cache."""
-    if not REAL or not Path(REAL).is_dir():
-        pytest.skip("needs the real data files: LPUNITS_DATA does not name a folder")
+def real(
+    data: Path, real_cache: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Path:
+    """The folder of the real files, if it has those that the module names as NEEDS."""
+    missing = [name for name in request.module.NEEDS if not (Path(REAL) / name).is_file()]
+    if not REAL or missing:
+        pytest.skip(f"needs the real data files: {', '.join(missing)} in LPUNITS_DATA")
     monkeypatch.setenv("LPUNITS_DATA", REAL)
-    monkeypatch.setenv("LPUNITS_CACHE", str(real_cache))
+    monkeypatch.setenv("LPUNITS_CACHE", str(real_cache))  # the tests that use it share a cache
     return Path(REAL)

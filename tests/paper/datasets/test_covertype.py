@@ -93,6 +93,8 @@ def test_wrong_components(components: object) -> None:
 
 # The real file
 
+NEEDS = ["covtype/covtype.data.gz"]
+
 COUNTS = [211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510]
 
 

@@ -179,6 +179,8 @@ def test_wrong_fold(fold: object) -> None:
 
 # The real file
 
+NEEDS = ["fer2013/fer2013_48x48.npz"]
+
 
 def test_splits(real: Path) -> None:
     found = load("fer2013")

@@ -12,6 +12,8 @@ from lpunits.paper.datasets.files import DataError
 from lpunits.paper.datasets.matlab import read_mat
 from paper.datasets.damage import bit_flips, outcome, truncations
 
+NEEDS = ["music/JSB_Chorales.mat"]
+
 
 def mat(compressed: bool, **arrays: object) -> bytes:
     buffer = io.BytesIO()

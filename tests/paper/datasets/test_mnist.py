@@ -78,6 +78,8 @@ def test_missing() -> None:
 
 # The real files
 
+NEEDS = [f"mnist/{name}.gz" for name in CONTENT]
+
 
 def test_splits(real: Path) -> None:
     found = load("mnist")

@@ -72,6 +72,13 @@ def test_missing() -> None:
 
 # The real files
 
+NEEDS = [
+    "music/Nottingham.mat",
+    "music/JSB_Chorales.mat",
+    "music/MuseData.mat",
+    "music/jsb_chorales.pickle",
+]
+
 COUNTS = {"nottingham": (694, 173, 170), "jsb": (229, 76, 77), "musedata": (524, 135, 124)}
 # Nats per step of the test set, of notes that are independent and as frequent as in the training
 # set.
