@@ -9,13 +9,13 @@ from lpunits.paper.datasets.files import DataError
 T = TypeVar("T")
 
 
-def truncations(data: bytes, count: int = 40) -> Iterator[bytes]:
+def truncations(data: bytes, count: int = 25) -> Iterator[bytes]:
     """The beginning of the data, ending at places spread over it."""
     step = max(1, len(data) // count)
     yield from (data[:end] for end in range(0, len(data), step))
 
 
-def bit_flips(data: bytes, count: int = 200) -> Iterator[bytes]:
+def bit_flips(data: bytes, count: int = 100) -> Iterator[bytes]:
     """The data with one bit turned, at places spread over it."""
     step = max(1, 8 * len(data) // count)
     for bit in range(0, 8 * len(data), step):

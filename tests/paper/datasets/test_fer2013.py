@@ -77,7 +77,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
         path.write_bytes(spoiled)
         with pytest.raises(DataError, match=r"a\.npz: not a sound npz file"):
             read_npz(path)
-    for spoiled in bit_flips(good, 300):
+    for spoiled in bit_flips(good, 100):
         path.write_bytes(spoiled)
         found = outcome(read_npz, path)
         if isinstance(found, str):
@@ -132,7 +132,7 @@ def test_damaged_csv(tmp_path: Path) -> None:
         path.write_bytes(spoiled)
         with pytest.raises(DataError, match=r"a\.csv: "):
             read_csv(path, (4, 4, 4))
-    for spoiled in bit_flips(good, 100):
+    for spoiled in bit_flips(good, 40):
         path.write_bytes(spoiled)
         found = outcome(lambda path: read_csv(path, (4, 4, 4)), path)
         assert isinstance(found, dict) or found.startswith(f"{path}: ")
