@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
+import lpunits
 from lpunits.paper.report import svg, write_atomically
 from timing import BOTH, OURS, Result
 
@@ -117,7 +118,8 @@ def environment() -> dict[str, object]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _output("git", "describe", "--always", "--dirty", "--abbrev=40"),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in ("lpunits", "torch", "numpy", "numba")},
+        "packages": {"lpunits": lpunits.__version__}
+        | {name: _version(name) for name in ("torch", "numpy", "numba")},
         "platform": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
