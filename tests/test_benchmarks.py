@@ -1,0 +1,86 @@
+"""The benchmarks run, check what they time, and write what they found. No time is asserted."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("matplotlib", reason="needs lpunits[paper]")
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The modules of the folder, which import one another by their bare names."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import run
+    import timing
+
+    run.timing = timing
+    return run
+
+
+def test_a_run_prints_its_tables_and_writes_its_files(bench, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bench.pooling, "BEYOND_ALL_CACHES", 20_000_000)
+    effort = bench.Effort(seconds=0, rounds=1, slice=0)
+    settings = bench.Settings((1,), effort, shrink=1000, compile=False)
+    before = torch.get_num_threads()
+    bench.run(settings, None, tmp_path / "new" / "bench.json", tmp_path / "new" / "speed.svg")
+    assert torch.get_num_threads() == before
+
+    printed = capsys.readouterr().out
+    for title in ("Pooling", "Growing", "Spatial", "Training", "Where a step's", "What it must"):
+        assert re.search(f"^{title}", printed, re.MULTILINE)
+    found = json.loads((tmp_path / "new" / "bench.json").read_text())
+    assert found["environment"]["packages"]["torch"]
+    assert {r["question"] for r in found["results"]} == {"pooling", "spatial", "training step"}
+    assert all(0 < r["timing"]["best"] <= r["timing"]["median"] for r in found["results"])
+    # At most (filters + 1) values per unit and sample; here the unit has 5 filters.
+    saved = [
+        r for r in found["results"] if r["contestant"] == "ours" and r["case"] == "(1, 5, 240)"
+    ]
+    assert [r["saved_bytes"] <= 4 * 6 * 240 for r in saved if r["saved_bytes"]] == [True]
+    against = {r["requirement"]["against"] for r in found["requirements"]}
+    assert against == {r.against for r in bench.requirements.REQUIREMENTS} - {"copy, beyond cache"}
+    assert "<svg" in (tmp_path / "new" / "speed.svg").read_text()
+
+
+def test_a_contestant_that_is_wrong_is_not_timed(bench):
+    timing = bench.timing
+    wrong = timing.Contestant("wrong", lambda: torch.ones(3), expected=(torch.zeros(3),))
+    settings = bench.Settings((1,), bench.Effort(seconds=0, rounds=1, slice=0))
+    with pytest.raises(AssertionError, match="wrong, value"):
+        timing.measure(timing.Case("q", "g", "case", 3, [wrong]), settings)
+
+
+def test_a_contestant_that_cannot_run_here_is_left_out(bench, capsys):
+    def fail():
+        raise RuntimeError("no compiler")
+
+    timing = bench.timing
+    settings = bench.Settings((1,), bench.Effort(seconds=0, rounds=1, slice=0))
+    runs = timing.Contestant("runs", lambda: torch.ones(3), expected=(torch.ones(3),))
+    fails = timing.Contestant("fails", fail, may_fail=True)
+    case = timing.Case("q", "g", "case", 3, [runs, fails], modes=(timing.BOTH,))
+    assert [r.contestant for r in timing.measure(case, settings)] == ["runs"]
+    assert "left out fails: RuntimeError: no compiler" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("faster", "measured", "met"),
+    [
+        (True, 9.9, "NO"),
+        (True, 10, "yes"),
+        (True, 15, "yes, and the aim"),
+        (False, 15.1, "NO"),
+        (False, 15, "yes, and the aim"),
+    ],
+)
+def test_verdicts(bench, faster, measured, met):
+    requirements = bench.requirements
+    required, aim = (10, 15) if faster else (15, 15)
+    requirement = requirements.Requirement("x", (), (), faster, required, aim)
+    assert requirements.Verdict(requirement, "group", "case", measured).met == met
