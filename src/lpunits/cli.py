@@ -9,12 +9,14 @@ except ImportError as error:  # pragma: no cover
     raise SystemExit("lpunits: the command line needs lpunits[paper]") from error
 
 import lpunits
+from lpunits import cli_data
 
 app = App(
     name="lpunits",
     help="Learned-norm pooling: the experiments of the paper, one command each.",
     version=lpunits.__version__,
 )
+app.command(cli_data.app)
 
 
 @app.command

@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("cyclopts", reason="needs lpunits[paper]")
 
 from lpunits import cli
-from lpunits.paper import report
 from lpunits.paper.experiments import toy
 
 
@@ -32,15 +31,6 @@ def test_the_command_writes_one_page_that_needs_nothing_else(tmp_path, monkeypat
     # Nothing is loaded from elsewhere: namespaces of SVG are names, not addresses.
     assert not re.findall(r'(?:src|href)="(?!#)', text)
     assert [p.name for p in page.parent.iterdir()] == ["index.html"]
-
-
-def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
-    page = tmp_path / "index.html"
-    page.write_text("old")
-    with pytest.raises(UnicodeEncodeError):
-        report.write_atomically(page, "\udc80")
-    assert page.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [page]
 
 
 def test_errors_of_the_user_are_one_sentence(tmp_path):

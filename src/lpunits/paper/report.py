@@ -2,15 +2,15 @@
 
 import html
 import io
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+
+from lpunits.paper.datasets.files import write_atomically
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --quiet: #777; }
@@ -46,19 +46,7 @@ def write(path: Path, title: str, sections: Sequence[Section], footer: str) -> N
         f"<body><h1>{html.escape(title)}</h1>\n{body}\n"
         f'<p class="quiet">{html.escape(footer)}</p></body></html>\n'
     )
-    write_atomically(path, page)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write to a temporary file beside ``path``, then rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink()
-        raise
+    write_atomically(path, page.encode())
 
 
 def svg(figure: Figure) -> str:
