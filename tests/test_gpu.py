@@ -173,6 +173,10 @@ class TestShapes:
         p, center = 1 + torch.randn(p_shape).exp(), torch.randn(center_shape)
         assert_like_plain(torch.randn(3, 4, 5, 2), p, center, 2)
 
+    def test_broadcasts_that_no_strides_describe(self):
+        p, center = 1 + torch.randn(5).exp(), torch.randn(1, 3, 1, 5)
+        assert_like_plain(torch.randn(2, 3, 4, 5), p, center, 1)
+
     def test_strided_and_expanded_arguments(self):
         p = (1 + torch.randn(12).exp())[::3].expand(20, 1, 4)
         center = torch.randn(8, 3).mT[:, ::2]

@@ -24,9 +24,10 @@ streamed, in chunks. Forward this takes one read, as the sum is rescaled when a 
 up; backward one for the sum and one for the gradient, which may find z in the cache.
 
 The gradients of p and center are added up in registers over the rows of the batch that a program
-walks through, and what the programs found by torch, in a fixed order: no atomics, the same bits
-every time. These partial sums are at most 1/8 of the size of z, or 64 Ki values. There are as many
-as z has, though, if p or center vary along the batch, and for centers of streamed groups.
+walks through, and what the programs found by torch, in a fixed order and without atomics: the same
+bits every time, as long as the autotuner's choice is the same, which it makes once per process and
+bucket of shapes. These partial sums are at most 1/8 of the size of z, or 64 Ki values. There are as
+many as z has, though, if p or center vary along the batch, and for centers of streamed groups.
 
 Broadcasts of p and center are read through their strides. Where these cannot be had (for a center
 that varies with the width of an image but not with its height, say), they are copied, p to the size
