@@ -8,6 +8,8 @@ import mpmath
 import torch
 from torch import Tensor
 
+from lpunits import functional
+
 INF = math.inf
 ORDERS = [1.0, 1.0001, 2.0, 3.0, 10.0, 1e2, 1e4, 1e6, INF]
 
@@ -189,3 +191,41 @@ def relative_to_largest(result: Tensor, truth: Tensor) -> float:
     spacing = torch.finfo(result.dtype).smallest_normal * torch.finfo(result.dtype).eps
     error = ((result.double() - truth).abs().max() - spacing).clamp(min=0)
     return (error / truth.abs().max().clamp(min=torch.finfo(torch.float64).tiny)).item()
+
+
+def run(kernel, case: Case, dtype: torch.dtype):
+    """The kernel's value and gradients on a case, with a gradient for it to carry back."""
+    z, p, center = case.tensors(dtype)
+    dim = case.dim % z.ndim
+    p = functional._checked_order(p, z, dim)
+    u = kernel.forward(z, p, center, dim)
+    grad = torch.randn(u.shape, dtype=torch.float64).to(dtype)
+    return u, grad, kernel.backward(grad, z, p, center, dim, (True, True, center is not None))
+
+
+def assert_accurate(kernel, case: Case, dtype: torch.dtype) -> None:
+    """Value and all gradients against 50 digits, in single or double precision."""
+    z, p, center = case.tensors(dtype)
+    u, grad, (dz, dp, dc) = run(kernel, case, dtype)
+    true_u, true_dz, true_dp = exact(z, p, center, case.dim, grad)
+    assert u.dtype == dz.dtype == dtype
+    assert u.shape == grad.shape
+    assert dz.shape == z.shape
+    # The float64 truth is itself rounded to float64, and single-precision orders are enough.
+    assert ulps(u, true_u) <= (4 if dtype == torch.float32 else 64)
+    assert relative_to_largest(dz, true_dz) <= 1e-5
+    order = functional._checked_order(p, z, case.dim % z.ndim)
+    true_dp = true_dp.unsqueeze(case.dim).sum_to_size(order.shape)
+    assert relative_to_largest(dp, true_dp) <= 1e-5
+    if center is not None:
+        assert relative_to_largest(dc, -true_dz.sum_to_size(center.shape)) <= 1e-5
+
+
+def assert_rounded_once(kernel, case: Case, dtype: torch.dtype) -> None:
+    """Value and gradient in z against 50 digits, in half precision."""
+    z, p, center = case.tensors(dtype)
+    u, grad, (dz, _, _) = run(kernel, case, dtype)
+    true_u, true_dz, _ = exact(z, p, center, case.dim, grad)
+    assert u.dtype == dz.dtype == dtype
+    assert ulps(u, true_u) <= 0.51
+    assert relative_to_largest(dz, true_dz) <= torch.finfo(dtype).eps

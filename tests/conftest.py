@@ -6,6 +6,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 import torch
 
+pytest.register_assert_rewrite("cases")
+
 
 @pytest.fixture(autouse=True)
 def _seed_and_fill_with_nan():

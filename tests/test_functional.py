@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cases import CASES, INF, ORDERS, Case, exact, relative_to_largest, ulps
+from cases import CASES, INF, ORDERS, Case, assert_accurate, assert_rounded_once, run
 from lpunits import functional, lp_pool, maxout, reference
 from lpunits.kernels import plain
 
@@ -21,46 +21,18 @@ def case_id(case: Case) -> str:
     return case.name
 
 
-def run(kernel, case: Case, dtype: torch.dtype):
-    """The kernel's value and gradients on a case, with a gradient for it to carry back."""
-    z, p, center = case.tensors(dtype)
-    dim = case.dim % z.ndim
-    p = functional._checked_order(p, z, dim)
-    u = kernel.forward(z, p, center, dim)
-    grad = torch.randn(u.shape, dtype=torch.float64).to(dtype)
-    return u, grad, kernel.backward(grad, z, p, center, dim, (True, True, center is not None))
-
-
 @pytest.mark.parametrize("case", CASES, ids=case_id)
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 class TestAgainst50Digits:
     @pytest.mark.parametrize("dtype", FULL, ids=str)
     def test_value_and_gradients(self, kernel, case, dtype):
-        z, p, center = case.tensors(dtype)
-        u, grad, (dz, dp, dc) = run(kernel, case, dtype)
-        true_u, true_dz, true_dp = exact(z, p, center, case.dim, grad)
-        assert u.dtype == dz.dtype == dtype
-        assert u.shape == grad.shape
-        assert dz.shape == z.shape
-        # The float64 truth is itself rounded to float64, and single-precision orders are enough.
-        assert ulps(u, true_u) <= (4 if dtype == torch.float32 else 64)
-        assert relative_to_largest(dz, true_dz) <= 1e-5
-        order = functional._checked_order(p, z, case.dim % z.ndim)
-        true_dp = true_dp.unsqueeze(case.dim).sum_to_size(order.shape)
-        assert relative_to_largest(dp, true_dp) <= 1e-5
-        if center is not None:
-            assert relative_to_largest(dc, -true_dz.sum_to_size(center.shape)) <= 1e-5
+        assert_accurate(kernel, case, dtype)
 
     @pytest.mark.parametrize("dtype", HALF, ids=str)
     def test_half_precision_is_rounded_once(self, kernel, case, dtype):
         if not case.half:
             pytest.skip("the values of this case do not exist in half precision")
-        z, p, center = case.tensors(dtype)
-        u, grad, (dz, _, _) = run(kernel, case, dtype)
-        true_u, true_dz, _ = exact(z, p, center, case.dim, grad)
-        assert u.dtype == dz.dtype == dtype
-        assert ulps(u, true_u) <= 0.51
-        assert relative_to_largest(dz, true_dz) <= torch.finfo(dtype).eps
+        assert_rounded_once(kernel, case, dtype)
 
 
 @pytest.mark.parametrize("case", CASES, ids=case_id)
