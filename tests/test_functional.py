@@ -10,9 +10,9 @@ from torch import Tensor
 
 from cases import CASES, INF, ORDERS, Case, assert_accurate, assert_rounded_once, run
 from lpunits import functional, lp_pool, maxout, reference
-from lpunits.kernels import plain
+from lpunits.kernels import cpu, plain
 
-KERNELS = {"plain": plain}
+KERNELS = {"plain": plain, "cpu": cpu}
 FULL = [torch.float32, torch.float64]
 HALF = [torch.float16, torch.bfloat16]
 
@@ -26,6 +26,8 @@ def case_id(case: Case) -> str:
 class TestAgainst50Digits:
     @pytest.mark.parametrize("dtype", FULL, ids=str)
     def test_value_and_gradients(self, kernel, case, dtype):
+        if kernel is cpu and dtype == torch.float64:
+            pytest.skip("plain torch serves double precision")
         assert_accurate(kernel, case, dtype)
 
     @pytest.mark.parametrize("dtype", HALF, ids=str)
@@ -145,9 +147,10 @@ def test_properties_of_a_normalised_norm(z, p, scale):
     a = z.detach().abs().double()
     assert a.mean() * (1 - 1e-6) - 1e-45 <= u.item() <= a.max() * (1 + 1e-7)
     assert u.item() <= lp_pool(z, order * 2).item() * (1 + 1e-6)
-    # Homogeneous, and blind to signs and permutations.
+    # Homogeneous, blind to signs and, but for the rounding of sums, to permutations.
     torch.testing.assert_close(lp_pool(z / scale, order), u / scale, rtol=1e-6, atol=1e-44)
-    assert torch.equal(lp_pool(-z.flip(0), order), u)
+    assert torch.equal(lp_pool(-z, order), u)
+    torch.testing.assert_close(lp_pool(z.flip(0), order), u, rtol=1e-6, atol=1e-44)
     # Gradients are finite, and Euler's relation holds: sum_i z_i du/dz_i = u.
     assert z.grad.isfinite().all()
     assert order.grad.isfinite()

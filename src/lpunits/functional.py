@@ -77,7 +77,8 @@ class _LpPool(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
         ctx.save_for_backward(z, p, center)
         ctx.dim = dim
-        return kernel_for(z).forward(z, p, center, dim)
+        u: Tensor = kernel_for(z).forward(z, p, center, dim)
+        return u
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

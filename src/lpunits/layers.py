@@ -483,7 +483,7 @@ def param_groups(
 
 
 def _order_of(rho: Tensor) -> Tensor:
-    """``1 + softplus(rho)``; torch's threshold of 20 would be a step of 2e-9 in double precision."""
+    """``1 + softplus(rho)``; torch's threshold of 20 would be a step of 2e-9 in float64."""
     return 1 + softplus(rho, threshold=40)
 
 

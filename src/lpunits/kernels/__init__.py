@@ -12,7 +12,6 @@ import os
 from functools import cache
 from types import ModuleType
 
-import torch
 from torch import Tensor, nn
 
 from lpunits.kernels import plain

@@ -29,8 +29,8 @@ from lpunits.kernels.plain import Gradients
 LONGEST_COLUMN = 512  # longer groups are cut into columns
 SMALLEST_PARALLEL = 1 << 15  # values; below, starting threads costs more than they save
 
-# One pool of threads for torch and Numba: two would spin on the same cores, waiting for work. Numba's
-# OpenMP layer, loaded later, finds the OpenMP library that torch brought along if that is global.
+# One pool of threads for torch and Numba: two would spin on the same cores, waiting for work.
+# Numba's OpenMP layer, loaded later, takes the OpenMP library that came with torch if it is global.
 for library in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 numba.config.THREADING_LAYER = "omp"

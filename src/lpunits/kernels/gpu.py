@@ -60,8 +60,7 @@ from lpunits.kernels.gpu_math import (
     polynomial,
     power_of_2,
 )
-
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+from lpunits.kernels.plain import Gradients
 
 CONTIGUOUS_TILE, STRIDED_TILE = 4096, 128  # the longest groups that are held in registers
 # Elements at work at the same time, where programs walk through the batch to add up gradients.
@@ -328,6 +327,11 @@ def _launch(kernel: Any, layout: _Layout, lanes: int, z: Tensor, *others: Tensor
             UNITS=units, CHUNK=chunk, HELD=layout.held,
             WORK=tl.float64 if z.dtype == torch.float64 else tl.float32, enable_fp_fusion=True,
         )  # fmt: skip
+
+
+def supports(z: Tensor) -> bool:
+    """Whether this kernel serves z: every floating dtype that a GPU computes with."""
+    return z.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def forward(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:

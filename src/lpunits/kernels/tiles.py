@@ -1,10 +1,10 @@
 """The compiled part of the CPU kernel: Python that Numba turns into SIMD code, one lane per group.
 
 A call is cut into tiles of rows and LANES columns, one column per group, which stay in the
-first-level cache; every loop over the lanes becomes SIMD code. Two layouts of z fill a tile: groups
-side by side (``(batch, filters, units)``, pooled over the middle), and groups one after the other (a
-contiguous last dimension), which are transposed on the way in and out. A long group is cut into
-columns, which are joined after each step.
+first-level cache; every loop over the lanes becomes SIMD code. Two layouts of z fill a tile:
+groups side by side (``(batch, filters, units)``, pooled over the middle), and groups one after the
+other (a contiguous last dimension), which are transposed on the way in and out. A long group is cut
+into columns, which are joined after each step.
 
 How single precision keeps its digits:
 
@@ -30,7 +30,7 @@ LANES = 128
 OPTIONS: dict[str, Any] = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}
 inlined = njit(forceinline=True, **OPTIONS)
 
-F, I, U = np.float32, np.int32, np.uint64
+F, I32, U = np.float32, np.int32, np.uint64
 HUGE, INF = F(1e30), F(np.inf)
 LOG2_E, LN_2 = F(1.4426950408889634), F(0.6931471805599453)
 _SMALLEST_NORMAL, _TWO_24, _ROUND = F(2.0**-126), F(2.0**24), F(1.5 * 2.0**23)
@@ -38,16 +38,19 @@ _SMALLEST_NORMAL, _TWO_24, _ROUND = F(2.0**-126), F(2.0**24), F(1.5 * 2.0**23)
 
 @inlined
 def bits_of(x):
-    return F(x).view(I)
+    """The bits of a number, as an integer."""
+    return F(x).view(I32)
 
 
 @inlined
 def float_of(bits):
-    return I(bits).view(F)
+    """The number that has these bits."""
+    return I32(bits).view(F)
 
 
 @inlined
 def pick(condition, a, b):
+    """A choice that becomes a SIMD selection."""
     if condition:
         return a
     return b
@@ -83,12 +86,13 @@ def exp2(whole, part):
     c = F(0.001339073564551989) + F(0.00015403512726100687) * f
     square = f * f
     y = F(1) + (a + (b + c * square) * square) * f
-    return y * float_of((bits_of(rounded) << I(23)) + I(0x3F800000))
+    return y * float_of((bits_of(rounded) << I32(23)) + I32(0x3F800000))
 
 
 @inlined
 def power_of_two(exponent):
-    return float_of((I(exponent) + I(127)) << I(23))
+    """2^exponent, for a whole exponent from -126 to 127."""
+    return float_of((I32(exponent) + I32(127)) << I32(23))
 
 
 @inlined
@@ -102,8 +106,8 @@ def _normalised(a):
 def split(a):
     """A = mantissa * 2^exponent, with the mantissa from 1 to 2."""
     bits, excess = _normalised(a)
-    mantissa = float_of(I(bits & I(0x7FFFFF)) | I(0x3F800000))
-    return mantissa, F(I(bits >> I(23))) - (excess + F(127))
+    mantissa = float_of(I32(bits & I32(0x7FFFFF)) | I32(0x3F800000))
+    return mantissa, F(I32(bits >> I32(23))) - (excess + F(127))
 
 
 @inlined
@@ -114,8 +118,8 @@ def log2_of_ratio(a, mantissa, exponent, reciprocal, low):
     exact.
     """
     bits, excess = _normalised(a)
-    shift = I(I(bits - bits_of(low)) >> I(23))
-    near = float_of(I(bits - I(shift << I(23))))
+    shift = I32(I32(bits - bits_of(low)) >> I32(23))
+    near = float_of(I32(bits - I32(shift << I32(23))))
     return F(shift) - (exponent + excess), log2_1p((near - mantissa) * reciprocal)
 
 
@@ -128,14 +132,16 @@ def _load_by_storage(array, index):
     if array.dtype == numba.float32:
         return lambda array, index: array[index]
     if array.dtype == numba.int16:
-        return lambda array, index: float_of(I(array[index]) << I(16))
+        return lambda array, index: float_of(I32(array[index]) << I32(16))
 
     def load_half(array, index):
-        half = I(array[index])
-        magnitude = I(half & I(0x7FFF))
-        value = float_of(magnitude << I(13)) * F(2.0**112)  # moves the exponent's bias
-        value = pick(magnitude >= I(0x7C00), float_of((magnitude << I(13)) | I(0x7F800000)), value)
-        return pick(half > I(0x7FFF), -value, value)
+        half = I32(array[index])
+        magnitude = I32(half & I32(0x7FFF))
+        value = float_of(magnitude << I32(13)) * F(2.0**112)  # moves the exponent's bias
+        value = pick(
+            magnitude >= I32(0x7C00), float_of((magnitude << I32(13)) | I32(0x7F800000)), value
+        )
+        return pick(half > I32(0x7FFF), -value, value)
 
     return load_half
 
@@ -156,21 +162,21 @@ def _store_by_storage(array, index, value):
 
         def store_bfloat(array, index, value):
             bits = bits_of(value)
-            rounded = I(bits + I(0x7FFF) + I(I(bits >> I(16)) & I(1))) >> I(16)
-            array[index] = np.int16(pick(value != value, I(0x7FC0), I(rounded)))
+            rounded = I32(bits + I32(0x7FFF) + I32(I32(bits >> I32(16)) & I32(1))) >> I32(16)
+            array[index] = np.int16(pick(value != value, I32(0x7FC0), I32(rounded)))
 
         return store_bfloat
 
     def store_half(array, index, value):
         bits = bits_of(abs(value))
         # A normal number: round 13 bits away and move the exponent's bias by 112.
-        normal = I(bits + I(0xFFF) + I(I(bits >> I(13)) & I(1))) >> I(13)
-        normal = pick(abs(value) < F(65520), I(normal) - I(112 << 10), I(0x7C00))
+        normal = I32(bits + I32(0xFFF) + I32(I32(bits >> I32(13)) & I32(1))) >> I32(13)
+        normal = pick(abs(value) < F(65520), I32(normal) - I32(112 << 10), I32(0x7C00))
         # A denormal one: adding 1/2 rounds to multiples of 2^-24.
         small = bits_of(abs(value) + F(0.5)) - bits_of(F(0.5))
-        half = pick(abs(value) < F(2.0**-14), I(small), I(normal))
-        half = pick(value != value, I(0x7E00), half)
-        array[index] = np.uint16(pick(bits_of(value) < I(0), half | I(0x8000), half))
+        half = pick(abs(value) < F(2.0**-14), I32(small), I32(normal))
+        half = pick(value != value, I32(0x7E00), half)
+        array[index] = np.uint16(pick(bits_of(value) < I32(0), half | I32(0x8000), half))
 
     return store_half
 
@@ -307,7 +313,7 @@ def _order_table(p):
     for j in range(p.size):
         order = pick(p[j] < HUGE, p[j], HUGE)
         inverse = F(1) / p[j]
-        high = float_of(bits_of(inverse) & I(-4096))
+        high = float_of(bits_of(inverse) & I32(-4096))
         table[PM1, j] = order - F(1)
         table[INV_HIGH, j] = high
         table[INV_LOW, j] = (F(1) - high * order) * inverse if p[j] < HUGE else F(0)
@@ -344,7 +350,7 @@ def _find_largest(values, call, lane):
         lane[LOW, j] = INF
     for i in range(values.shape[0]):
         for j in range(LANES):
-            bits = I(bits_of(values[i, j]) & I(0x7FFFFFFF))
+            bits = I32(bits_of(values[i, j]) & I32(0x7FFFFFFF))
             lane[M, j] = float_of(pick(bits > bits_of(lane[M, j]), bits, bits_of(lane[M, j])))
             a = float_of(bits)
             lane[LOW, j] = pick((a < lane[LOW, j]) & (a > F(0)), a, lane[LOW, j])
@@ -398,15 +404,17 @@ def _log2_ratio(values, errors, lane, i, j, careful):
             a, lane[MANTISSA, j], lane[EXPONENT, j], lane[INVERSE, j], lane[MANTISSA_LOW, j]
         )
         return whole + (part + (errors[i, j] - lane[M_ERROR, j]) * lane[ERROR_SCALE, j])
-    shift = I(I(bits_of(a) - bits_of(lane[LOW, j])) >> I(23))
-    near = float_of(I(bits_of(a) - I(shift << I(23))))
+    shift = I32(I32(bits_of(a) - bits_of(lane[LOW, j])) >> I32(23))
+    near = float_of(I32(bits_of(a) - I32(shift << I32(23))))
     return F(shift) + log2_1p((near - lane[M, j]) * lane[INVERSE, j])
 
 
 @inlined
 def _ratio(values, lane, i, j, careful):
+    """R = |b| / m, exactly 1 for the largest."""
     a = abs(values[i, j])
-    return (a * lane[STEP_1, j]) * lane[STEP_2, j] if careful else a * lane[INVERSE, j]
+    r = (a * lane[STEP_1, j]) * lane[STEP_2, j] if careful else a * lane[INVERSE, j]
+    return pick(a == lane[M, j], F(1), r)
 
 
 @inlined
@@ -523,9 +531,10 @@ def _forward_tiles(z, c, p, u, call, start, stop):
 
 @inlined
 def _sum_powers(values, errors, lane, careful):
-    """S = sum_i r_i^p, in parts of eight entries, which keeps the error of a long sum small."""
+    """S = sum_i r_i^p: eight entries at a time, and what the sum of these loses in MOMENT."""
     for j in range(LANES):
         lane[S, j] = F(0)
+        lane[MOMENT, j] = F(0)
     for start in range(0, values.shape[0], 8):
         for j in range(LANES):
             lane[SPREAD, j] = F(0)
@@ -535,7 +544,10 @@ def _sum_powers(values, errors, lane, careful):
                 power = _ratio(values, lane, i, j, careful) * exp2(lane[PM1, j] * log_r, F(0))
                 lane[SPREAD, j] += power
         for j in range(LANES):
-            lane[S, j] += lane[SPREAD, j]
+            part = lane[SPREAD, j] - lane[MOMENT, j]
+            total = lane[S, j] + part
+            lane[MOMENT, j] = (total - lane[S, j]) - part
+            lane[S, j] = total
 
 
 @njit(parallel=True, **OPTIONS)
@@ -589,7 +601,7 @@ def _backward_tiles(grad, z, c, p, dz, dp, dc, call, start, stop):
         for i in range(values.shape[0]):
             for j in range(LANES):
                 size = slopes[i, j] * lane[FACTOR, j]
-                signed = float_of(bits_of(size) ^ (bits_of(values[i, j]) & I(-(2**31))))
+                signed = float_of(bits_of(size) ^ (bits_of(values[i, j]) & I32(-(2**31))))
                 slopes[i, j] = pick(values[i, j] == F(0), size * F(0), signed)
         _write(dz, dc, call, tile, slopes)
 
