@@ -15,7 +15,8 @@ import torch
 from matplotlib.figure import Figure
 
 import lpunits
-from lpunits.paper.report import svg, write_atomically
+from lpunits.paper.datasets.files import write_atomically
+from lpunits.paper.report import svg
 from timing import BOTH, OURS, Result
 
 
@@ -132,7 +133,7 @@ def write_json(path: Path, results: Sequence[Result], **more: object) -> None:
     rows = [asdict(r) for r in results]
     document = {"environment": environment(), **more, "results": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(document, indent=1) + "\n")
+    write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
 
 
 def _output(*command: str) -> str | None:
@@ -170,7 +171,7 @@ def _last_cache() -> str | None:
 def write_plot(path: Path, results: Sequence[Result]) -> None:
     """The picture for the README."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, svg(figure(results)))
+    write_atomically(path, svg(figure(results)).encode())
 
 
 def figure(results: Sequence[Result]) -> Figure:

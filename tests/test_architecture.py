@@ -1,4 +1,4 @@
-"""Who may import whom: reference, kernels -> functional -> layers -> rnn, mlp; paper -> cli."""
+"""Who may import whom: kernels -> functional, orders -> layers -> rnn, mlp; paper -> cli."""
 
 import ast
 import subprocess
@@ -13,11 +13,12 @@ ALLOWED = {
     "reference": set(),
     "kernels": set(),
     "functional": {"kernels"},
-    "layers": {"functional"},
-    "mlp": {"layers"},
+    "orders": set(),
+    "layers": {"functional", "orders"},
+    "mlp": {"layers", "orders"},
     "rnn": {"functional", "kernels", "layers"},
     "optim": set(),
-    "__init__": {"functional", "layers", "mlp", "optim", "rnn"},
+    "__init__": {"functional", "layers", "mlp", "optim", "orders", "rnn"},
 }
 
 

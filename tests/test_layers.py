@@ -135,6 +135,7 @@ class TestOrders:
         assert "order=3, learn_order=True" in repr(LpLinear(4, 3, 2))
         assert "order=2..inf" in repr(LpLinear(4, 2, 2, order=[2, INF]))
         assert "learn_order=False" in repr(GlobalLpPool(4, learn_order=False))
+        assert "order=3, learn_order=True" in repr(LpLinear(4, 3, 2, device="meta"))
 
     def test_learn_the_norm_that_made_the_data(self):
         z = torch.randn(512, 5)

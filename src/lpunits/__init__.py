@@ -9,9 +9,9 @@ from lpunits.layers import (
     LpPool2d,
     LpPool3d,
     MaxoutLinear,
-    param_groups,
 )
 from lpunits.mlp import MLP
+from lpunits.orders import param_groups
 
 __version__ = "0.1.0"
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from lpunits.layers import LpLinear, MaxoutLinear, Orders, check_sizes
+from lpunits.layers import LpLinear, MaxoutLinear, check_sizes
+from lpunits.orders import Orders
 
 ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")
 
