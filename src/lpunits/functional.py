@@ -123,12 +123,13 @@ def _inside_a_transform(*tensors: Tensor | None) -> bool:
     return (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
-        or any(t is not None and _has_tangent(t) for t in tensors)
+        or (
+            forward_ad._current_level >= 0
+            and any(
+                t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors
+            )
+        )
     )
-
-
-def _has_tangent(t: Tensor) -> bool:
-    return forward_ad.unpack_dual(t).tangent is not None
 
 
 def check_floating(name: str, value: object) -> None:

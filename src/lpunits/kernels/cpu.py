@@ -73,7 +73,6 @@ def backward(
     if centers is not None and needs[2] and centers.size < max(z.numel(), 1 << 20):
         dc = torch.zeros(threads, centers.size)
     if dz.numel():
-        parts = None if dc is None else dc.numpy()
         tiles.backward(
             _array(grad),
             _array(z),
@@ -81,23 +80,26 @@ def backward(
             orders,
             _array(dz),
             dp.numpy(),
-            parts,
+            None if dc is None else dc.numpy(),
             plan.call,
             threads,
         )
 
-    def finished(total: Tensor, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def finished(parts: Tensor, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        total = parts.sum(0) if len(parts) > 1 else parts[0]
+        if plan.in_order and total.numel() == like.numel():
+            return total.view(like.shape).to(like.dtype)
         total = total.reshape(shape)
         total = total if plan.in_order else total.permute(plan.order_of_z)
         return total.sum_to_size(like.shape).to(like.dtype)
 
     dcenter = None
     if center is not None and needs[2]:
-        total = -dz.float() if dc is None else dc.sum(0)
-        dcenter = finished(total, plan.center_shape, center)
+        parts = -dz.float().unsqueeze(0) if dc is None else dc
+        dcenter = finished(parts, plan.center_shape, center)
     return (
         (dz if plan.in_order else dz.permute(plan.order_of_z)) if needs[0] else None,
-        finished(dp.sum(0), plan.p_shape, p) if needs[1] else None,
+        finished(dp, plan.p_shape, p) if needs[1] else None,
         dcenter,
     )
 
@@ -119,6 +121,7 @@ class _Plan(NamedTuple):
     out_shape: list[int]
     p_shape: tuple[int, ...]
     center_shape: tuple[int, ...]
+    center_size: int
     call: tuple[int, ...]  # the numbers that tiles.py names LAYOUT to CENTERS
 
 
@@ -170,6 +173,7 @@ def _plan(
         out_shape=[z_shape[d] for d in others],
         p_shape=tuple(p_full),
         center_shape=tuple(c_full),
+        center_size=math.prod(c_full),
         call=(
             layout,
             math.prod(out),
@@ -193,15 +197,19 @@ def _prepare(
     if not plan.in_order:
         z = z.permute(plan.order)
 
-    def flat(t: Tensor, shape: tuple[int, ...]) -> NDArray[Any]:
+    def flat(t: Tensor, shape: tuple[int, ...], size: int) -> NDArray[Any]:
         t = t.detach().float()
         if not plan.in_order:
             t = t[(None,) * (z.ndim - t.ndim)].permute(plan.order)
-        array: NDArray[Any] = t.expand(shape).reshape(-1).numpy()
+        if t.numel() != size:
+            t = t.expand(shape)
+        array: NDArray[Any] = t.reshape(-1).numpy()
         return array
 
-    orders = flat(p, plan.p_shape)
-    return plan, z, orders, None if center is None else flat(center, plan.center_shape)
+    orders = flat(p, plan.p_shape, plan.call[tiles.ORDERS])
+    if center is None:
+        return plan, z, orders, None
+    return plan, z, orders, flat(center, plan.center_shape, plan.center_size)
 
 
 def _permuted(shape: torch.Size, order: list[int]) -> list[int]:
@@ -223,5 +231,7 @@ def _threads(z: Tensor) -> int:
 
 
 def _array(t: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = t.view(_STORAGE[t.dtype]).reshape(-1).numpy()
+    if t.dtype != torch.float32:
+        t = t.view(_STORAGE[t.dtype])
+    array: NDArray[Any] = t.reshape(-1).numpy()
     return array
