@@ -40,5 +40,5 @@ clean:  ## remove everything that the other targets made
 .venv/.dev: EXTRAS = paper,export,dev
 .venv/.paper .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "==> installing lpunits[$(EXTRAS)] into .venv (a minute or two)"
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	@touch $@

@@ -20,6 +20,7 @@ from lpunits import (
     param_groups,
     reference,
 )
+from lpunits.layers import keep_size_
 
 INF = math.inf
 
@@ -168,6 +169,13 @@ def test_maxout_linear_keeps_the_variance_too():
         y = MaxoutLinear(64, 64, 4)(x).detach()
         assert 2 / 3 < y.var() / x.var() < 3 / 2
         x = y
+
+
+@pytest.mark.parametrize("layer", [LpLinear(64, 64, 4), MaxoutLinear(64, 64, 4)])
+def test_the_other_start_keeps_the_mean_square(layer):
+    keep_size_(layer.weight, layer.initial_outputs())
+    x = torch.randn(1024, 64)
+    assert layer(x).square().mean().item() == pytest.approx(1.0, rel=0.1)
 
 
 def test_few_inputs_keep_all_of_their_directions():

@@ -56,6 +56,21 @@ def test_dropout_stands_before_every_layer_that_it_concerns():
     assert isinstance(net[-1], nn.Linear)
 
 
+@pytest.mark.parametrize("activation", ["lp", "l2", "maxout"])
+def test_hidden_layers_under_dropout_start_with_the_size_of_their_input(activation):
+    net = MLP(64, [64, 64, 64], 10, activation=activation, filters=4, dropout=0.5).eval()
+    h = torch.randn(1024, 64)
+    for layer in net[:-1]:
+        h = layer(h)
+        assert 1 / 2 < h.square().mean() < 2
+
+
+def test_a_part_of_the_net_is_an_ordinary_sequential():
+    net = MLP(4, [3, 5], 2)
+    assert net[:-1](torch.randn(7, 4)).shape == (7, 5)
+    assert isinstance(net[-1], nn.Linear)
+
+
 def test_device_and_dtype():
     for activation in ACTIVATIONS:
         net = MLP(4, [3], 2, activation=activation, dtype=torch.float64)

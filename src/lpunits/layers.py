@@ -73,12 +73,16 @@ class LpLinear(Ordered):
     def reset_parameters(self) -> None:
         """Draw new weights; set centres and bias to 0 and the orders to where they started."""
         super().reset_parameters()
-        orders, unit = torch.tensor(self.initial_order).unique(return_inverse=True)
-        samples = _normal_samples(self.filters).expand(-1, -1, len(orders))
-        keep_variance_(self.weight, lp_pool(samples, orders, dim=1).std(0)[unit])
+        keep_variance_(self.weight, self.initial_outputs())
         for zero in (self.center, self.bias):
             if zero is not None:
                 nn.init.zeros_(zero)
+
+    def initial_outputs(self) -> Tensor:
+        """What the units make of standard normal projections, ``(samples, units)``."""
+        orders, unit = torch.tensor(self.initial_order).unique(return_inverse=True)
+        samples = _normal_samples(self.filters).expand(-1, -1, len(orders))
+        return lp_pool(samples, orders, dim=1)[:, unit]
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
@@ -127,9 +131,13 @@ class MaxoutLinear(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights and set the biases to 0."""
-        keep_variance_(self.weight, maxout(_normal_samples(self.filters), dim=1).std(0))
+        keep_variance_(self.weight, self.initial_outputs())
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def initial_outputs(self) -> Tensor:
+        """What a unit makes of standard normal projections, ``(samples, 1)``."""
+        return maxout(_normal_samples(self.filters), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
@@ -142,7 +150,9 @@ class MaxoutLinear(nn.Module):
 
 
 class LpPool(Ordered):
-    """:func:`~lpunits.lp_pool` over one dimension, with a learned order for each unit.
+    r""":func:`~lpunits.lp_pool` over one dimension, with a learned order for each unit.
+
+    .. math:: u_j = \Bigl( \frac{1}{N} \sum_{i=1}^{N} |z_{ij}|^{p_j} \Bigr)^{1/p_j}
 
     The units are the last dimension of what remains: ``(..., units, filters)`` is pooled over
     ``dim=-1``, ``(..., filters, units)`` over ``dim=-2``.
@@ -248,7 +258,9 @@ class _LpPoolNd(Ordered):
 
 
 class LpPool1d(_LpPoolNd):
-    """Windows over one dimension, each pooled by :func:`~lpunits.lp_pool`, an order per channel.
+    r"""Windows over one dimension, each pooled by :func:`~lpunits.lp_pool`, an order per channel.
+
+    .. math:: u_{ct} = \Bigl( \frac{1}{k} \sum_{i=0}^{k-1} |z_{c, st + i}|^{p_c} \Bigr)^{1/p_c}
 
     Takes ``(batch, channels, length)`` or ``(channels, length)``.
 
@@ -270,8 +282,9 @@ class LpPool1d(_LpPoolNd):
 
 
 class LpPool2d(_LpPoolNd):
-    """Windows over two dimensions: see :class:`LpPool1d`.
+    r"""Windows over two dimensions: :math:`u = (\mathrm{mean}_{window} |z|^{p_c})^{1/p_c}`.
 
+    As :class:`LpPool1d`, with an order per channel.
     Takes ``(batch, channels, height, width)`` or ``(channels, height, width)``; ``kernel_size``,
     ``stride`` and ``padding`` are a number or one for each of the two. At order 1 and
     non-negative input it is :class:`torch.nn.AvgPool2d`, at order inf
@@ -285,8 +298,9 @@ class LpPool2d(_LpPoolNd):
 
 
 class LpPool3d(_LpPoolNd):
-    """Windows over three dimensions: see :class:`LpPool1d`.
+    r"""Windows over three dimensions: :math:`u = (\mathrm{mean}_{window} |z|^{p_c})^{1/p_c}`.
 
+    As :class:`LpPool1d`, with an order per channel.
     Takes ``(batch, channels, depth, height, width)`` or the same without a batch.
 
     >>> LpPool3d(channels=8, kernel_size=(1, 2, 2))(torch.randn(2, 8, 4, 28, 28)).shape
@@ -349,32 +363,56 @@ class GlobalLpPool(Ordered):
         return f"channels={self.channels}, {super().extra_repr()}"
 
 
-def keep_variance_(weight: Tensor, std: Tensor) -> None:
+def keep_variance_(weight: Tensor, outputs: Tensor) -> None:
     r"""Draw weights such that the units pass on the variance of their input, whatever its mean.
 
     Two things are needed. The outputs of a norm are all positive, and this common mean would swamp
     the differences between samples in the next layer, which then shrink by a factor N in every
     layer. So each filter's weights are made to sum to zero. (Not below 16 inputs: there it would
     cost the filters a noticeable part of their freedom.) Then they are divided by the standard
-    deviation of what a unit makes of N independent standard normal values.
+    deviation of what a unit makes of standard normal projections.
 
-    >>> weight = torch.empty(4, 64, 64)
-    >>> keep_variance_(weight, lp_pool(torch.randn(4096, 4), 2.0).std())
-    >>> weight.sum(-1).abs().max().item() < 1e-5
+    >>> layer = LpLinear(64, units=64, filters=4)
+    >>> keep_variance_(layer.weight, layer.initial_outputs())
+    >>> layer.weight.sum(-1).abs().max().item() < 1e-5
     True
 
     Args:
         weight: ``(filters, units, in_features)``, overwritten.
-        std: The standard deviation of the units' outputs on standard normal projections, one for
-            all or one per unit.
+        outputs: Samples of the units' outputs, see :meth:`LpLinear.initial_outputs`.
     """
-    in_features = weight.shape[-1]
     with torch.no_grad():
-        bound = math.sqrt(3 / in_features)
-        nn.init.uniform_(weight, -bound, bound)
-        if in_features >= 16:
+        _draw(weight)
+        if weight.shape[-1] >= 16:
             weight -= weight.mean(-1, keepdim=True)
-        weight /= std.to(weight).unsqueeze(-1)
+        weight /= outputs.std(0).to(weight).unsqueeze(-1)
+
+
+def keep_size_(weight: Tensor, outputs: Tensor) -> None:
+    r"""Draw weights such that the units pass on the mean square of their input.
+
+    This is the choice under dropout. Its noise grows with the mean of what it drops, which
+    :func:`keep_variance_` lets grow to several standard deviations.
+
+    >>> layer = LpLinear(64, units=64, filters=4)
+    >>> keep_size_(layer.weight, layer.initial_outputs())
+    >>> x = torch.randn(1000, 64)
+    >>> 0.8 < layer(x).square().mean() / x.square().mean() < 1.25
+    tensor(True)
+
+    Args:
+        weight: ``(filters, units, in_features)``, overwritten.
+        outputs: Samples of the units' outputs, see :meth:`LpLinear.initial_outputs`.
+    """
+    with torch.no_grad():
+        _draw(weight)
+        weight /= outputs.square().mean(0).sqrt().to(weight).unsqueeze(-1)
+
+
+def _draw(weight: Tensor) -> None:
+    """Uniform values for which projections have the mean square of the input."""
+    bound = math.sqrt(3 / weight.shape[-1])
+    nn.init.uniform_(weight, -bound, bound)
 
 
 def _normal_samples(filters: int) -> Tensor:

@@ -1,11 +1,12 @@
 """The multilayer perceptrons of the paper, and of the baselines that it measures against."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from lpunits.layers import LpLinear, MaxoutLinear, check_sizes
+from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, keep_size_
 from lpunits.orders import Orders
 
 ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")
@@ -35,7 +36,8 @@ class MLP(nn.Sequential):
         learn_order: Whether the orders of ``"lp"`` are learned.
         center: Whether ``"lp"`` and ``"l2"`` units have centres.
         bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root.
-        dropout: Probability to drop a hidden unit.
+        dropout: Probability to drop a hidden unit; the weights then start smaller, by
+            :func:`lpunits.layers.keep_size_`.
         input_dropout: Probability to drop an input.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
@@ -106,5 +108,14 @@ class MLP(nn.Sequential):
             if dropout:
                 layers.append(nn.Dropout(dropout))
             in_features = units
+        if dropout:
+            for layer in layers:
+                if isinstance(layer, LpLinear | MaxoutLinear):
+                    keep_size_(layer.weight, layer.initial_outputs())
         layers.append(nn.Linear(in_features, classes, device=device, dtype=dtype))
         super().__init__(*layers)
+
+    def __getitem__(self, index: slice | int) -> Any:
+        """A layer, or a part of the net as an ordinary Sequential."""
+        part = list(self)[index]
+        return nn.Sequential(*part) if isinstance(part, list) else part

@@ -6,6 +6,7 @@ It reads z once forward and once backward, and makes no temporary of its size.
 import ctypes
 import math
 import operator
+import os
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -33,7 +34,14 @@ SMALLEST_PARALLEL = 1 << 15  # values; below, starting threads costs more than t
 # Numba's OpenMP layer, loaded later, takes the OpenMP library that came with torch if it is global.
 for library in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-numba.config.THREADING_LAYER = "omp"
+if "NUMBA_THREADING_LAYER" not in os.environ:
+    numba.config.THREADING_LAYER = "omp"
+try:
+    import numba.np.ufunc.omppool
+
+    _MOST_THREADS = numba.config.NUMBA_NUM_THREADS
+except ImportError:  # a platform without OpenMP
+    _MOST_THREADS = 1
 
 # How Numba, which has no half precision, sees the numbers of a tensor.
 _STORAGE = {torch.float32: torch.float32, torch.bfloat16: torch.int16, torch.float16: torch.uint16}
@@ -223,9 +231,9 @@ def _inverse(order: list[int]) -> list[int]:
 
 def _threads(z: Tensor) -> int:
     """As many as torch is set to, and one where starting them would cost more than they save."""
-    if z.numel() < SMALLEST_PARALLEL:
+    threads: int = min(torch.get_num_threads(), _MOST_THREADS)
+    if threads == 1 or z.numel() < SMALLEST_PARALLEL:
         return 1
-    threads: int = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
     numba.set_num_threads(threads)
     return threads
 
