@@ -10,7 +10,7 @@ import torch
 
 from cases import relative_to_largest, ulps
 from lpunits import kernels, lp_pool
-from lpunits.kernels import cpu, plain, tiles
+from lpunits.kernels import cpu, plain
 
 
 class TestDispatch:
@@ -81,6 +81,7 @@ SHAPES = {
     "rows-of-49": ((40, 33, 49), 2, (33, 1), None),
     "long-rows": ((5, 7, 3000), 2, (7, 1), (3000,)),
     "long-columns": ((3, 3000, 70), 1, (70,), None),
+    "one-order": ((700, 9, 5), 2, (1,), (5,)),
     "order-per-sample": ((300, 4, 50), 1, (300, 1, 1), (4, 1)),
 }
 
@@ -148,7 +149,3 @@ def test_every_number_of_half_precision_is_read_and_written(dtype):
     assert torch.equal(u.isnan(), numbers.isnan())
     sound = ~numbers.isnan()
     assert torch.equal(u[sound], numbers[sound].abs())
-
-
-def test_tiles_are_wider_than_any_vector_unit():
-    assert tiles.LANES % 16 == 0

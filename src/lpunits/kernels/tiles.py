@@ -220,6 +220,13 @@ def _place(call, tile):
 
 
 @inlined
+def _next(at, step, period):
+    """One step on, and back to 0 after a period: a division for each lane would be slow."""
+    at += step
+    return pick(at == period, U(0), at)
+
+
+@inlined
 def _read(z, c, call, tile, values, errors, exact):
     """Fill the tile; what is not filled becomes 0, which adds nothing.
 
@@ -230,13 +237,21 @@ def _read(z, c, call, tile, values, errors, exact):
     if call[LAYOUT] == IN_A_ROW:
         first = tile * LANES
         groups = min(LANES, call[GROUPS] - first)
-        for j in range(U(groups)):
-            at, c_at = U((first + j) * n), U((first + j) % call[CENTERS] * n)
+        at, c_at = U(first * n), U(first % call[CENTERS] * n)
+        if c is None or call[CENTERS] == 1:
             for i in range(U(n)):
-                if c is None:
-                    values[i, j] = load(z, at + i)
-                else:
+                for j in range(U(groups)):
+                    x = load(z, at + j * U(n) + i)
+                    if c is None:
+                        values[i, j] = x
+                    else:
+                        _subtract(x, c[i], values, errors, i, j, exact)
+        else:
+            for j in range(U(groups)):
+                for i in range(U(n)):
                     _subtract(load(z, at + i), c[c_at + i], values, errors, i, j, exact)
+                at += U(n)
+                c_at = _next(c_at, U(n), U(call[CENTERS] * n))
         for i in range(n):
             for j in range(groups, LANES):
                 values[i, j] = F(0)
@@ -263,13 +278,15 @@ def _write(dz, dc, call, tile, values):
     n = call[N]
     if call[LAYOUT] == IN_A_ROW:
         first = tile * LANES
+        at, c_at = U(first * n), U(first % call[CENTERS] * n)
         for j in range(U(min(LANES, call[GROUPS] - first))):
-            at, c_at = U((first + j) * n), U((first + j) % call[CENTERS] * n)
             for i in range(U(n)):
                 store(dz, at + i, values[i, j])
             if dc is not None:
                 for i in range(U(n)):
                     dc[c_at + i] -= values[i, j]
+            at += U(n)
+            c_at = _next(c_at, U(n), U(call[CENTERS] * n))
     else:
         at, c_at, step, width = _place(call, tile)
         for i in range(U(values.shape[0])):
@@ -295,11 +312,14 @@ def _read_orders(orders, call, first, groups, lane):
             lane[INV_HIGH, j] = orders[INV_HIGH, at + j]
             lane[INV_LOW, j] = orders[INV_LOW, at + j]
     else:
+        within = U(first % call[ORDER_STEP])
         for j in range(U(groups)):
-            at = U((first + j) // call[ORDER_STEP] % call[ORDERS])
             lane[PM1, j] = orders[PM1, at]
             lane[INV_HIGH, j] = orders[INV_HIGH, at]
             lane[INV_LOW, j] = orders[INV_LOW, at]
+            within = _next(within, U(1), U(call[ORDER_STEP]))
+            if within == 0:
+                at = _next(at, U(1), U(call[ORDERS]))
     if call[LAYOUT] == LONG:
         for row in range(PM1, INV_LOW + 1):
             for j in range(LANES):
@@ -684,8 +704,12 @@ def _add_order_gradient(lane, call, first, groups, tied, dp):
         for j in range(U(groups)):
             dp[at + j] += lane[SPREAD, j]
     else:
+        within = U(first % call[ORDER_STEP])
         for j in range(U(groups)):
-            dp[U((first + j) // call[ORDER_STEP] % call[ORDERS])] += lane[SPREAD, j]
+            dp[at] += lane[SPREAD, j]
+            within = _next(within, U(1), U(call[ORDER_STEP]))
+            if within == 0:
+                at = _next(at, U(1), U(call[ORDERS]))
 
 
 def forward(z, c, p, u, call, threads):
