@@ -328,7 +328,7 @@ def _read_orders(orders, call, first, groups, lane):
 
 @inlined
 def _order_table(p):
-    """P - 1, and 1/p as a sum of which the first part has few digits."""
+    """For each order: p - 1, and 1/p as a sum of which the first part has few digits."""
     table = np.empty((3, p.size), F)
     for j in range(p.size):
         order = pick(p[j] < HUGE, p[j], HUGE)
@@ -431,7 +431,7 @@ def _log2_ratio(values, errors, lane, i, j, careful):
 
 @inlined
 def _ratio(values, lane, i, j, careful):
-    """R = |b| / m, exactly 1 for the largest."""
+    """The ratio |b| / m, exactly 1 for the largest."""
     a = abs(values[i, j])
     r = (a * lane[STEP_1, j]) * lane[STEP_2, j] if careful else a * lane[INVERSE, j]
     return pick(a == lane[M, j], F(1), r)
