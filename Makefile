@@ -29,7 +29,7 @@ docs: .venv/.dev  ## the documentation, as HTML
 	@echo "documentation: docs/_build/index.html"
 
 clean:  ## remove everything that the other targets made
-	rm -rf .venv docs/_build reproduction .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build docs/_build reproduction .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@echo "==> creating .venv"
