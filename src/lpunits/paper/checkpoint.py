@@ -10,6 +10,7 @@ dicts of tensors, which are emptied and filled.
 >>> net, facts = torch.nn.Linear(2, 2), {"epoch": 3}
 >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 >>> parts = {"net": net, "optimizer": optimizer, "random": torch.Generator()}
+>>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "a.safetensors"
 >>> save(path, parts, facts); restore(path, parts)
 {'epoch': 3}
