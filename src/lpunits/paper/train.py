@@ -225,7 +225,11 @@ class _Run:
 
     def outcome(self) -> dict[str, Any]:
         """Train to the end, and evaluate."""
-        found: dict[str, Any] = {}
+        data = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
+        found: dict[str, Any] = {
+            "examples": {name: len(split) for name, split in data.items()},
+            "data_sha256": self.data.checksum,
+        }
         try:
             while self.state["stage"] == "first" and not self.first_stage_is_over():
                 self.first_stage_epoch()

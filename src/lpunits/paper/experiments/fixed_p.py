@@ -46,11 +46,7 @@ def section(results: Sequence[Result]) -> Section:
     return Section(
         f"The test error with learned orders, against that with p = 2, is {', '.join(told)} (two "
         f"standard errors decide). The paper found it lower, on TFD.",
-        [
-            Table(
-                ["data", "paper, learned p", "ours, learned p", "paper, p = 2", "ours, p = 2"], rows
-            )
-        ],
+        [Table(head, rows)],
     )
 
 

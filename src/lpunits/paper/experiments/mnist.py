@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from lpunits.paper.experiment import (
     Experiment,
@@ -62,6 +63,8 @@ def figure(result: Result) -> Figure:
     left.plot(epochs, [100 * row["valid_error"] for row in curve], color=COLORS["lp"], lw=2)
     left.axvline(result.outcome["chosen_epoch"], color=QUIET, ls="--", lw=1)
     left.set(yscale="log", xlabel="epoch", ylabel="validation error, %")
+    for formatted in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
+        formatted(StrMethodFormatter("{x:g}"))
     mean = [row["order_mean"] for row in curve]
     std = [row["order_std"] for row in curve]
     low = [m - s for m, s in zip(mean, std, strict=True)]
@@ -70,6 +73,7 @@ def figure(result: Result) -> Figure:
     right.plot(epochs, mean, color=COLORS["lp"], lw=2)
     right.set(xlabel="epoch", ylabel="order: mean ± std over units")
     for axes in (left, right):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.spines[["top", "right"]].set_visible(False)
     return fig
 
