@@ -15,10 +15,11 @@ ALLOWED = {
     "functional": {"kernels"},
     "orders": set(),
     "layers": {"functional", "orders"},
-    "mlp": {"layers", "orders"},
+    "dropout": {"kernels"},
+    "mlp": {"dropout", "layers", "orders"},
     "rnn": {"functional", "kernels", "layers"},
-    "optim": set(),
-    "__init__": {"functional", "layers", "mlp", "optim", "orders", "rnn"},
+    "optim": {"kernels"},
+    "__init__": {"dropout", "functional", "layers", "mlp", "optim", "orders", "rnn"},
 }
 
 

@@ -97,7 +97,8 @@ def find_largest(tile: Tile) -> tuple[Value, Value]:
         bits = tile.magnitude(i).bits
         most.set(larger(bits, most.get()))
         if watch:  # denormal entries; 0 becomes the largest of all
-            least.set((bits - 1).smaller_unsigned(least.get()))
+            low = bits - 1
+            least.set(pick(low.unsigned_less(least.get()), low, least.get()))
 
     tile.each(row)
     bits = tile.join(most.get(), larger)
@@ -251,10 +252,7 @@ def module(spec: Spec) -> ir.Module:
     (pointer,) = code.parameters
     call = {name: code.load(pointer, k, I64) for k, name in enumerate(ARGUMENTS)}
     zero, one = code.number(I64, 0), code.number(I64, 1)
-    thread, threads = zero, one
-    if spec.parallel:
-        thread = code.call_external("omp_get_thread_num").to(I64)
-        threads = code.call_external("omp_get_num_threads").to(I64)
+    thread, threads = code.team(spec.parallel)
     for table in ("dp", "dc", "scratch"):
         call[table] = call[table] + thread * call[f"{table}_row"] * 4
     width = lanes()

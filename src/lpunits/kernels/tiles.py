@@ -234,18 +234,13 @@ class Tile:
 
     # Memory
 
-    def _below(self, count: Value) -> Value:
-        """The first lanes, up to a number of them."""
-        numbers = ir.Constant(ir.VectorType(I32, self.lanes), list(range(self.lanes)))
-        return Value(self.code.builder, numbers) < count.to(I32).spread(self.lanes)
-
     def _mask(self, i: Any) -> Value | None:
         """The lanes of row i that exist, or None: all of them."""
         if not self.long:
-            return self._below(self.at.count)
+            return self.code.first_lanes(self.at.count)
         if self.rows and (i + 1) * self.lanes <= self.spec.n:
             return None
-        return self._below(self.call["n"] - i * self.lanes)
+        return self.code.first_lanes(self.call["n"] - i * self.lanes)
 
     def _row(self, i: Any) -> Any:
         """The distance of row i from the first."""
@@ -255,7 +250,7 @@ class Tile:
 
     def _spaced(self, j: int, spacing: int) -> Value:
         """The lanes that exist in vector j of those that hold every lane and what lies between."""
-        return self._below((self.at.count - 1) * spacing + (1 - j * self.lanes))
+        return self.code.first_lanes((self.at.count - 1) * spacing + (1 - j * self.lanes))
 
     def _load_row(self, table: str, at: Value, i: Any, dtype: str) -> Value:
         """Row i of z or of the centres."""
@@ -276,7 +271,7 @@ class Tile:
 
     def _packed(self, j: int) -> Value:
         """The entries that exist in vector j of those that hold a packed tile."""
-        return self._below(self.at.count * self.spec.n - j * self.lanes)
+        return self.code.first_lanes(self.at.count * self.spec.n - j * self.lanes)
 
     def _load(self, base: Value, at: Any, mask: Value | None, dtype: str = "float") -> Value:
         code, kind = self.code, self.precision.kind
@@ -325,20 +320,20 @@ class Tile:
         if self.spec.splat or shared:
             p = self.code.load(base, self.at.p, F32).spread(self.lanes).to(self.precision.kind)
         else:
-            p = self._load(base, self.at.p, self._below(self.at.count))
+            p = self._load(base, self.at.p, self.code.first_lanes(self.at.count))
             p = larger(p, 1.0)  # lanes without a group should not divide by zero
         return pick(p < HUGE, p, HUGE)
 
     def grad(self) -> Value:
         """The gradient that arrives at each group."""
-        mask = self._below(self.at.count)
+        mask = self.code.first_lanes(self.at.count)
         return self._load(self.call["u"], self.at.group, mask, self.spec.dtype)
 
     # What it writes
 
     def put(self, u: Value) -> None:
         """The pooled values."""
-        self._store(u, self.call["u"], self.at.group, self._below(self.at.count))
+        self._store(u, self.call["u"], self.at.group, self.code.first_lanes(self.at.count))
 
     def put_gradient(self, gradient: Callable[[Any], Value]) -> None:
         """The gradient of every row in z, which is subtracted from that in the centres."""
@@ -380,7 +375,7 @@ class Tile:
     def add_order_gradient(self, value: Value) -> None:
         """Add to the sums of the orders; an order of all lanes has a vector of sums."""
         at = self.at.p * self.lanes if self.spec.splat else self.at.p
-        self._add(value, self.call["dp"], at, self._below(self.at.count))
+        self._add(value, self.call["dp"], at, self.code.first_lanes(self.at.count))
 
     # What it hands on
 
@@ -418,12 +413,7 @@ class Tile:
 
     def join(self, value: Value, how: Callable[[Value, Value], Value]) -> Value:
         """One number for all lanes of a long group."""
-        if self.long:
-            width = self.lanes
-            while width > 1:
-                width //= 2
-                value = how(value, value.shuffle([j ^ width for j in range(self.lanes)]))
-        return value
+        return value.joined(how) if self.long else value
 
 
 def _every(n: int, first: int, parts: list[Value]) -> Value:
