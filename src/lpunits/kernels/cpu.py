@@ -20,7 +20,7 @@ from lpunits.kernels.plain import Gradients
 from lpunits.kernels.tiles import Spec
 
 LONGEST_PACKED = 8  # longer groups share the lanes of a vector
-CHUNK = 320  # rows of tiles that are worked on together: they should fit into the nearest cache
+CHUNK = 160  # rows of tiles that are worked on together: they should fit into the nearest cache
 SMALLEST_PARALLEL = 1 << 13  # values; below, waking threads costs more than they save
 
 Sizes = tuple[int, ...]
@@ -264,7 +264,7 @@ def _plan(
         center_tail=center_tail,
         dp_size=count * lanes if splat else count + p_tail,
         dc_size=dc_size if dc_size < max(math.prod(shape), 1 << 20) else 0,
-        scratch=(tiles.SLOTS + rows + 1) * chunk * lanes,
+        scratch=(tiles.SLOTS + 2 * rows + 1) * chunk * lanes,
         threads=threads,
         numbers=(0, 0, n, inner, groups, centers, orders, step, 0, 0, chunk),
         spec=spec,
@@ -399,7 +399,7 @@ def _plan_windows(
         out_shape=[batch, *out, channels] if channels_last else [batch, channels, *out],
         tables=tables,
         threads=threads,
-        scratch=(tiles.SLOTS + n + 1) * chunk * lanes,
+        scratch=(tiles.SLOTS + 2 * n + 1) * chunk * lanes,
         numbers=(
             *(tables.data_ptr(), tables.data_ptr() + 8 * len(bases)),
             *(n, inner, groups, images, orders, order_step, image, len(bases), chunk),

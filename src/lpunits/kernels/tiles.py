@@ -234,7 +234,7 @@ class Tile:
 
     # Memory
 
-    def _mask(self, i: Any) -> Value | None:
+    def lanes_of_row(self, i: Any) -> Value | None:
         """The lanes of row i that exist, or None: all of them."""
         if not self.long:
             return self.code.first_lanes(self.at.count)
@@ -264,7 +264,7 @@ class Tile:
             return _every(spec.n, i, parts)
         at = at + self._row(i)
         if spec.stride == 1:
-            return self._load(base, at, self._mask(i), dtype)
+            return self._load(base, at, self.lanes_of_row(i), dtype)
         masks = [self._spaced(j, spec.stride) for j in range(spec.stride)]
         parts = [self._load(base, at + j * self.lanes, m, dtype) for j, m in enumerate(masks)]
         return _every(spec.stride, 0, parts)
@@ -346,9 +346,11 @@ class Tile:
         elif spec.windows:
             self.each(lambda i: self._add_window(i, gradient(i)))
         elif self.rows:
-            self._write([(gradient(i), self._row(i), self._mask(i)) for i in range(self.rows)])
+            self._write(
+                [(gradient(i), self._row(i), self.lanes_of_row(i)) for i in range(self.rows)]
+            )
         else:
-            self.each(lambda i: self._write([(gradient(i), self._row(i), self._mask(i))]))
+            self.each(lambda i: self._write([(gradient(i), self._row(i), self.lanes_of_row(i))]))
 
     def _write(self, parts: list[tuple[Value, Any, Value | None]]) -> None:
         """Read everything before anything is written.
@@ -379,19 +381,24 @@ class Tile:
 
     # What it hands on
 
-    def _slopes(self, i: Any) -> Value:
-        first: Value = self.call["chunk"] * SLOTS + self.at.index * self._row_count() + i
+    def _entry(self, i: Any, which: int) -> Value:
+        """Where the scratch memory has what is kept of row i: its slope, or its logarithm."""
+        rows = self._row_count()
+        first: Value = self.call["chunk"] * SLOTS + (self.at.index * 2 + which) * rows + i
         return first * self.lanes
 
-    def keep(self, i: Any, slope: Value) -> None:
-        """Keep the slope of row i."""
-        self.code.store(slope.to(F32), self.call["scratch"], self._slopes(i))
+    def keep(self, i: Any, slope: Value, log: Value) -> None:
+        """Keep two numbers per entry."""
+        self.code.store(slope.to(F32), self.call["scratch"], self._entry(i, 0))
+        self.code.store(log.to(F32), self.call["scratch"], self._entry(i, 1))
 
-    def kept(self, i: Any) -> Value:
+    def kept_slope(self, i: Any) -> Value:
         """The slope of row i."""
-        kind = ir.VectorType(F32, self.lanes)
-        slope = self.code.load(self.call["scratch"], self._slopes(i), kind)
-        return slope.to(self.precision.kind)
+        return self._load(self.call["scratch"], self._entry(i, 0), None)
+
+    def kept_log(self, i: Any) -> Value:
+        """The logarithm of row i."""
+        return self._load(self.call["scratch"], self._entry(i, 1), None)
 
     def _slot(self, slot: int) -> Value:
         """Vectors of the tiles, one after the other; the groups of long ones fill one vector."""
