@@ -1,0 +1,5 @@
+"""Optimisers that stand alone: they take any ``nn.Module``, and nothing of this package."""
+
+from lpunits.optim.natural import NaturalConjugateGradient
+
+__all__ = ["NaturalConjugateGradient"]
