@@ -55,9 +55,7 @@ LOSSES = {
         lambda y, v: _logistic_slope(y).sqrt() * v,
         True,
     ),
-    "squared": Loss(
-        lambda y, t: (y - t).square().mean() / 2, lambda y, v: v, lambda y, v: v, True
-    ),
+    "squared": Loss(lambda y, t: (y - t).square().mean() / 2, lambda y, v: v, lambda y, v: v, True),
 }
 
 
@@ -70,7 +68,7 @@ class Fisher:
         self._theta = named
         self._sizes = [p.numel() for p in named.values()]
 
-        self._outputs, self._pullback = torch.func.vjp(self._call, named)
+        self._outputs, self._pullback = torch.func.vjp(self._call, named)[:2]
         self._count = self._outputs.numel() if loss.per_output else len(self._outputs)
 
     def _call(self, theta: dict[str, Tensor]) -> Tensor:
@@ -81,7 +79,7 @@ class Fisher:
         """F v, by one forward-mode and one reverse-mode pass."""
         parts = zip(self._theta.items(), v.split(self._sizes), strict=True)
         tangents = {name: part.reshape(p.shape).to(p) for (name, p), part in parts}
-        _, jv = torch.func.jvp(self._call, (self._theta,), (tangents,))
+        jv = torch.func.jvp(self._call, (self._theta,), (tangents,))[1]
         (pulled,) = self._pullback(self.loss.curvature(self._outputs, jv))
         return torch.cat([g.flatten() for g in pulled.values()]).to(v.dtype) / self._count
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,14 @@ class Stop:
     reason: Literal["target", "steps", "stall", "zero gradient", "loss not finite"]
     steps: int
     loss: float
+
+
+class Memory(NamedTuple):
+    """What a step leaves to the next: where it went, its gradient g, and g n."""
+
+    direction: Tensor
+    gradient: Tensor
+    slope: float
 
 
 class NaturalConjugateGradient:
@@ -76,6 +84,7 @@ class NaturalConjugateGradient:
         damping: The present :math:`\lambda`.
         beta: b / a of the last step; 0 if it had no memory or did not move.
         steps: How many were made.
+        stationary: Whether the gradient of the last step was zero.
     """
 
     def __init__(
@@ -102,16 +111,19 @@ class NaturalConjugateGradient:
         _check_choice("beta", beta, ("search", "polak-ribiere", "zero"))
         _check_choice("solver", solver, ("dense", *SOLVERS))
         for name, number in (("damping", damping), ("tolerance", tolerance)):
-            if isinstance(number, bool) or not isinstance(number, Real) or not 0 < number < math.inf:
+            real = isinstance(number, Real) and not isinstance(number, bool)
+            if not real or not 0 < number < math.inf:
                 raise ValueError(f"{name} must be a positive number, got {number!r}")
         _check_count("restart", restart, 1)
-        _check_count("evaluations", evaluations, 2)
+        _check_count("evaluations", evaluations, 3)
         _check_count("products", products, 2)
         self.model, self.damping, self.beta, self.steps = model, float(damping), 0.0, 0
         self._loss, self._rule, self._solver = LOSSES[loss], beta, solver
         self._restart, self._evaluations = restart, evaluations
         self._tolerance, self._products = tolerance, products
-        self._forget()
+        self.stationary = False
+        self._memory: Memory | None = None
+        self._since = 0  # steps since the memory was dropped
 
     def step(
         self,
@@ -137,7 +149,8 @@ class NaturalConjugateGradient:
             before = self._evaluate(*search)
         if not math.isfinite(before) or not g.isfinite().all():
             raise FloatingPointError(
-                f"the loss must be finite, with a finite gradient, got {before} at step {self.steps}"
+                "the loss must be finite, with a finite gradient, "
+                f"got the loss {before} before step {self.steps + 1}"
             )
         self.steps += 1
         self.stationary = not g.any()
@@ -146,28 +159,17 @@ class NaturalConjugateGradient:
             return before
         if self._since >= self._restart:
             self._forget()
-
         product, n = self._natural_gradient(g, inputs if metric is None else metric)
-        basis = [n]
-        if self._direction is not None:
-            if self._rule == "search":
-                basis = [n, self._direction]
-            else:
-                factor = float((g - self._gradient_before) @ n / self._slope_before)
-                d = n + max(factor, 0.0) * self._direction
-                if g @ d < 0:
-                    basis, self.beta = [d], max(factor, 0.0)
-                else:
-                    self._forget()
+        basis = self._basis(g, n)
 
         theta = torch.cat([p.detach().flatten() for p in self._parameters])
         batch = (inputs, targets) if search is None else search
 
+        def along(point: tuple[float, ...]) -> Tensor:
+            return sum((x * v for x, v in zip(point, basis, strict=True)), torch.zeros_like(theta))
+
         def value(point: tuple[float, ...]) -> float:
-            moved = theta.clone()
-            for amount, direction in zip(point, basis, strict=True):
-                moved.add_(direction, alpha=amount)
-            self._move(moved)
+            self._move(theta + along(point))
             return self._evaluate(*batch)
 
         plane = torch.stack(basis).double()
@@ -181,7 +183,7 @@ class NaturalConjugateGradient:
             self._forget()
             return before
         self._scale_damping(1.5 if not ratio >= 0.25 else 2 / 3 if ratio > 0.75 else 1.0)
-        step = (torch.tensor(point, dtype=torch.float64) @ plane.cpu()).to(theta)
+        step = along(point)
         self._move(theta + step)
         if len(point) == 2:
             self.beta = point[1] / point[0] if point[0] else math.inf
@@ -189,8 +191,7 @@ class NaturalConjugateGradient:
         if self._rule == "zero" or not g @ step < 0:
             self._forget()
         else:
-            self._direction = step if self._rule == "search" else basis[0]
-            self._gradient_before, self._slope_before = g, g @ n
+            self._memory = Memory(step if self._rule == "search" else basis[0], g, float(g @ n))
         return after
 
     def minimize(
@@ -239,14 +240,13 @@ class NaturalConjugateGradient:
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step depends on, besides the model: numbers, tensors and None."""
+        memory = (None, None, None) if self._memory is None else self._memory
         return {
             "damping": self.damping,
             "beta": self.beta,
             "steps": self.steps,
             "since_restart": self._since,
-            "direction": self._direction,
-            "gradient": self._gradient_before,
-            "slope": self._slope_before,
+            **dict(zip(Memory._fields, memory, strict=True)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -254,27 +254,39 @@ class NaturalConjugateGradient:
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise ValueError(f"state must hold {', '.join(sorted(missing))}, got {sorted(state)}")
-        size = sum(p.numel() for p in self._parameters)
-        for name in ("direction", "gradient"):
-            if state[name] is not None and state[name].shape != (size,):
+        memory = None
+        if state["direction"] is not None:
+            size = sum(p.numel() for p in self._parameters)
+            if state["direction"].shape != (size,):
                 raise ValueError(
                     f"state must be of a model with {size} parameters, "
-                    f"got the shape {tuple(state[name].shape)} of its {name}"
+                    f"got a direction of the shape {tuple(state['direction'].shape)}"
                 )
+            like = self._parameters[0].detach()
+            direction, gradient = (
+                state[name].detach().to(like, copy=True) for name in ("direction", "gradient")
+            )
+            memory = Memory(direction, gradient, state["slope"])
         self.damping, self.beta, self.steps = state["damping"], state["beta"], state["steps"]
-        self._since, self._slope_before = state["since_restart"], state["slope"]
-        like = self._parameters[0].detach()
-        self._direction, self._gradient_before = (
-            None if state[name] is None else state[name].detach().to(like, copy=True)
-            for name in ("direction", "gradient")
-        )
+        self._memory, self._since = memory, state["since_restart"]
 
     def _forget(self) -> None:
         """Drop the memory: the next step is a natural gradient step."""
-        self._direction: Tensor | None = None
-        self._gradient_before: Tensor | None = None
-        self._slope_before: Tensor | None = None
-        self._since, self.beta = 0, 0.0
+        self._memory, self._since, self.beta = None, 0, 0.0
+
+    def _basis(self, g: Tensor, n: Tensor) -> list[Tensor]:
+        """The directions to search: n, n and the step before, or what the formula makes of both."""
+        if self._memory is None:
+            return [n]
+        if self._rule == "search":
+            return [n, self._memory.direction]
+        factor = float((g - self._memory.gradient) @ n) / self._memory.slope
+        direction = n + max(factor, 0.0) * self._memory.direction
+        if not g @ direction < 0:
+            self._forget()
+            return [n]
+        self.beta = max(factor, 0.0)
+        return [direction]
 
     def _gradient(self, inputs: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         with torch.enable_grad():
@@ -345,7 +357,9 @@ class NaturalConjugateGradient:
         first = (1.0,) + (0.0,) * (len(slope) - 1)
         trial = (value(first), first)
         ratio = (before - trial[0]) / -float(slope[0] + bend[0, 0] / 2)
-        lowest = tuple((-torch.linalg.pinv(bend, hermitian=True) @ slope).tolist())
+        scale = bend.diagonal().rsqrt()  # n may be many orders of magnitude shorter than d
+        inverse = torch.linalg.pinv((scale * bend * scale[:, None]).nan_to_num(), hermitian=True)
+        lowest = tuple((-scale * (inverse @ (scale * slope))).tolist())
         corners = [trial]
         if all(map(math.isfinite, lowest)):
             corners.append((value(lowest), lowest))
@@ -361,7 +375,7 @@ class NaturalConjugateGradient:
             left -= 1
         else:
             corners.append(origin)
-        found = nelder_mead(value, corners, max(left, 0), 0.01)
+        found = nelder_mead(value, corners, left, 0.01)
         return found, ratio
 
     def _move(self, theta: Tensor) -> None:

@@ -21,9 +21,7 @@ class Solution(NamedTuple):
     products: int
 
 
-def conjugate_gradient(
-    A: Operator, b: Tensor, tolerance: float, products: int
-) -> Solution:
+def conjugate_gradient(A: Operator, b: Tensor, tolerance: float, products: int) -> Solution:
     """Solve A x = b for a symmetric positive A: the smallest error in the norm of A."""
 
     def cycle(x: Tensor, r: Tensor, left: int, small: float) -> tuple[Tensor, int]:
@@ -43,9 +41,7 @@ def conjugate_gradient(
     return _checked(cycle, A, b, tolerance, products)
 
 
-def minimal_residual(
-    A: Operator, b: Tensor, tolerance: float, products: int
-) -> Solution:
+def minimal_residual(A: Operator, b: Tensor, tolerance: float, products: int) -> Solution:
     """Solve A x = b for a symmetric positive A: the smallest residual, as MINRES.
 
     For a positive A the conjugate residuals take the same steps as MINRES, in fewer lines.
