@@ -268,7 +268,10 @@ def draw_boundary(
 def draw_unit(
     axes: "Axes", unit: Unit, level: float, *, color: str, label: str = "", shape: bool = True
 ) -> None:
-    """Draw the superellipse of a unit, its centre, and its axes as far as the superellipse."""
+    """Draw the superellipse of a unit, its centre, and its axes as far as the superellipse.
+
+    The label goes to the highest point of the superellipse that is in view: set the limits first.
+    """
     curves = unit.curve(level)
     if shape:
         for curve in curves:
@@ -280,8 +283,15 @@ def draw_unit(
                 tip = unit.meet(sign * axis[None], level)[0]
                 axes.plot(*np.stack([unit.center, tip]).T, color=color, lw=1.0)
     if label:
-        x, y = unit.center
-        axes.annotate(label, (x, y), (5, 5), textcoords="offset points", color=color)
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        dense = [
+            np.linspace(curve[0], curve[1], 99) if len(curve) == 2 else curve for curve in curves
+        ]
+        x, y = np.concatenate([*dense, unit.center[None]]).T
+        inside = (left < x) & (x < right) & (bottom < y) & (y < top - 0.06 * (top - bottom))
+        k = np.where(inside, y, -np.inf).argmax() if inside.any() else -1
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "weight": "bold"}
+        axes.annotate(label, (x[k], y[k]), (0, 4), color=color, **style)
 
 
 def draw_points(
