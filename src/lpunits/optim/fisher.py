@@ -10,6 +10,7 @@ F needs inputs only. n counts the targets: samples for the softmax, outputs for 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -67,9 +68,14 @@ class Fisher:
         named = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
         self._theta = named
         self._sizes = [p.numel() for p in named.values()]
-
-        self._outputs, self._pullback = torch.func.vjp(self._call, named)[:2]
+        with torch.no_grad():
+            self._outputs: Tensor = model(inputs)
         self._count = self._outputs.numel() if loss.per_output else len(self._outputs)
+
+    @cached_property
+    def _pullback(self) -> Callable[[Tensor], tuple[dict[str, Tensor]]]:
+        """v to J' v; one forward pass serves all products."""
+        return torch.func.vjp(self._call, self._theta)[1]
 
     def _call(self, theta: dict[str, Tensor]) -> Tensor:
         y: Tensor = torch.func.functional_call(self.model, theta, (self.inputs,))

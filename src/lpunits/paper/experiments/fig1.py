@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,15 +48,13 @@ def _draw_shapes(axes: Axes) -> None:
         shape = unit(((1.0, 0.0), (0.0, 1.0)), (0.0, 0.0), order)
         (curve,) = shape.curve(1.0)
         axes.plot(*curve.T, color=color, lw=2)
-        right = float(shape.meet(np.array([[1.0, 0.0]]), 1.0)[0, 0])
-        side = -1 if math.isinf(order) else 1  # inside of the innermost, outside of the others
-        x, y = (right + 0.03, 0.0) if side > 0 else (right - 0.03, 0.0)
-        align = "left" if side > 0 else "right"
-        name = f"p = {order_name(order)}" if order in (1.0, math.inf) else order_name(order)
-        axes.text(x, y, name, color=color, ha=align, va="center", weight="bold")
+        top = float(shape.meet(np.array([[0.0, 1.0]]), 1.0)[0, 1])
+        name = "p = ∞" if math.isinf(order) else order_name(order)
+        style: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold", "fontsize": 9}
+        axes.text(0, top - 0.1 - 0.05 * (order == 1), name, color=color, **style)
     axes.plot([1, 1, -1, -1], [1, -1, 1, -1], "o", ms=4, color="black")
     axes.set(aspect="equal", xlabel="projection $a_1 - c_1$", ylabel="projection $a_2 - c_2$")
-    axes.set(xlim=(-2.1, 2.75), ylim=(-2.1, 2.1))
+    axes.set(xlim=(-2.1, 2.1), ylim=(-2.1, 2.1))
     axes.set_title("where a unit of two filters has the value 1", fontsize=11)
 
 
@@ -67,7 +66,7 @@ def _draw_surface(fig: Figure, axes: Axes) -> None:
     steps = np.linspace(0, 2.4, 13)
     filled = axes.contourf(side, side, values, steps, cmap="cividis_r", extend="max")
     axes.contour(side, side, values, steps, colors="white", linewidths=0.4)
-    fig.colorbar(filled, ax=axes, label="output $u$", ticks=[0, 1, 2])
+    fig.colorbar(filled, ax=axes, label="output $u$", ticks=[0, 1, 2], shrink=0.8)
     (curve,) = drawn.curve(1.0)
     axes.plot(*curve.T, color="black", lw=2)
     axes.plot(*drawn.center, "o", ms=5, color="black")
@@ -77,7 +76,7 @@ def _draw_surface(fig: Figure, axes: Axes) -> None:
     for i, axis in enumerate(drawn.axes, start=1):
         ends = drawn.meet(np.stack([axis, -axis]), 1.0)
         axes.plot(*ends.T, color="black", lw=1)
-        axes.annotate(f"$a_{i}$", (ends[0, 0], ends[0, 1]), (4, 4), textcoords="offset points")
+        axes.annotate(f"$a_{i}$", (ends[0, 0], ends[0, 1]), (5, 5), textcoords="offset points")
     x, y = curve[curve.sum(1).argmin()]
     axes.annotate("$u = 1$", (x, y), (-4, -12), textcoords="offset points", ha="right")
     axes.set(aspect="equal", xlabel="input $x_1$", ylabel="input $x_2$", xlim=(-2, 2), ylim=(-2, 2))

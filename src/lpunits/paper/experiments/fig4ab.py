@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from lpunits.paper import datasets, geometry
 from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
-from lpunits.paper.experiments.plane import Plane, best, order_name, trained
+from lpunits.paper.experiments.plane import best, curve_net, order_name, trained
 from lpunits.paper.figures import COLORS
 
 EXTENT = (-1.5, 1.5, -1.5, 1.5)
@@ -18,8 +18,7 @@ NAMES = {"lp": "two Lp units", "relu": "four rectifiers"}
 def trials(scale: Scale) -> list[Trial]:
     """The trials of Fig. 4c with four projections; records are shared."""
     starts = {"smoke": 1, "quick": 10, "paper": 20}[scale]
-    options = {"points": 300, "steps": 15} if scale == "smoke" else {}
-    return [Trial(Plane("curve", kind, 4, **options), s) for kind in NAMES for s in range(starts)]
+    return [Trial(curve_net(kind, 4, scale), seed) for kind in NAMES for seed in range(starts)]
 
 
 def section(results: Sequence[Result]) -> Section:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
-from lpunits.paper.experiments.plane import Plane
+from lpunits.paper.experiments.plane import curve_net
 from lpunits.paper.figures import COLORS, NAMES
 
 KINDS = ("lp", "l2", "maxout", "relu", "sigmoid")
@@ -23,13 +23,13 @@ SETS = {"curve": "the curve", "teacher": "the teacher"}
 
 def trials(scale: Scale) -> list[Trial]:
     """Every kind and number of projections, from several starts; at ``paper`` on several draws."""
-    sets, kinds, sizes, starts, draws, options = {
-        "smoke": (("curve",), ("lp", "relu"), (4, 6), 2, 1, {"points": 300, "steps": 15}),
-        "quick": (tuple(SETS), KINDS, SIZES, 10, 1, {}),
-        "paper": (tuple(SETS), KINDS, SIZES, 20, 3, {}),
+    sets, kinds, sizes, starts, draws = {
+        "smoke": (("curve",), ("lp", "relu"), (4, 6), 2, 1),
+        "quick": (tuple(SETS), KINDS, SIZES, 10, 1),
+        "paper": (tuple(SETS), KINDS, SIZES, 20, 3),
     }[scale]
     return [
-        Trial(Plane(data, kind, size, data_seed=draw, **options), seed)
+        Trial(curve_net(kind, size, scale, data, draw), seed)
         for data in sets
         for kind in kinds
         for size in sizes

@@ -10,7 +10,7 @@ import torch
 from lpunits import MLP, LpLinear
 from lpunits.optim import NaturalConjugateGradient
 from lpunits.paper import datasets
-from lpunits.paper.experiment import Result
+from lpunits.paper.experiment import Result, Scale
 from lpunits.paper.job import Job
 
 GROUPED = ("lp", "l2", "maxout")  # two projections go into each of these units, into others one
@@ -105,6 +105,15 @@ class Plane:
             activation=self.activation,
             **options,
         )
+
+
+def curve_net(
+    activation: str, projections: int, scale: Scale, data: str = "curve", data_seed: int = 0
+) -> Plane:
+    """A net of Fig. 4; at ``smoke`` it sees few points, for a few steps."""
+    if scale == "smoke":
+        return Plane(data, activation, projections, data_seed=data_seed, points=300, steps=15)
+    return Plane(data, activation, projections, data_seed=data_seed)
 
 
 def trained(result: Result) -> MLP:
