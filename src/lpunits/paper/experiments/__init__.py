@@ -14,6 +14,12 @@ EXPERIMENTS = {
     "fig4ab": "fig4ab",
     "fig4c": "fig4c",
     "toy": "toy",
+    "table1": "table1",
+    "fixed-p": "fixed_p",
+    "table2": "table2",
+    "table3": "table3",
+    "mnist5": "mnist5",
+    "mnist": "mnist",
 }
 
 
