@@ -74,7 +74,7 @@ class Fisher:
 
     @cached_property
     def _pullback(self) -> Callable[[Tensor], tuple[dict[str, Tensor]]]:
-        """v to J' v; one forward pass serves all products."""
+        """Maps v to J' v; one forward pass serves all products."""
         return torch.func.vjp(self._call, self._theta)[1]
 
     def _call(self, theta: dict[str, Tensor]) -> Tensor:
