@@ -16,6 +16,7 @@ from lpunits.paper.experiment import Experiment, Picture, Result, Section
 from lpunits.paper.experiments.plane import order_name
 
 ORDERS = (1.0, 1.4, 2.0, 4.0, math.inf)
+INK = "#1a1a1a"  # on colours of its own a figure stays dark, whatever the page
 # The unit of the second panel: its filters, its centres and its order.
 FILTERS, CENTERS, ORDER = ((0.9, 0.5), (-0.35, 0.8)), (0.3, 0.1), 4.0
 
@@ -46,7 +47,7 @@ def _draw_shapes(axes: Axes) -> None:
     colors = colormaps["plasma"](np.linspace(0.1, 0.8, len(ORDERS)))
     for order, color in zip(ORDERS, colors, strict=True):
         shape = unit(((1.0, 0.0), (0.0, 1.0)), (0.0, 0.0), order)
-        (curve,) = shape.curve(1.0)
+        (curve,) = shape.curve(1.0, points=240)
         axes.plot(*curve.T, color=color, lw=2)
         top = float(shape.meet(np.array([[0.0, 1.0]]), 1.0)[0, 1])
         name = "p = ∞" if math.isinf(order) else order_name(order)
@@ -61,24 +62,30 @@ def _draw_shapes(axes: Axes) -> None:
 def _draw_surface(fig: Figure, axes: Axes) -> None:
     """One unit over its input: its level curves, its centre, and its axes."""
     drawn = unit(FILTERS, CENTERS, ORDER)
-    side = np.linspace(-2, 2, 201)
+    side = np.linspace(-2, 2, 61)
     values = drawn(np.stack(np.meshgrid(side, side), -1))
     steps = np.linspace(0, 2.4, 13)
     filled = axes.contourf(side, side, values, steps, cmap="cividis_r", extend="max")
     axes.contour(side, side, values, steps, colors="white", linewidths=0.4)
     fig.colorbar(filled, ax=axes, label="output $u$", ticks=[0, 1, 2], shrink=0.8)
     (curve,) = drawn.curve(1.0)
-    axes.plot(*curve.T, color="black", lw=2)
-    axes.plot(*drawn.center, "o", ms=5, color="black")
+    axes.plot(*curve.T, color=INK, lw=2)
+    axes.plot(*drawn.center, "o", ms=5, color=INK)
     axes.annotate(
-        "centre", (drawn.center[0], drawn.center[1]), (6, -12), textcoords="offset points"
+        "centre",
+        (drawn.center[0], drawn.center[1]),
+        (6, -12),
+        textcoords="offset points",
+        color=INK,
     )
     for i, axis in enumerate(drawn.axes, start=1):
         ends = drawn.meet(np.stack([axis, -axis]), 1.0)
-        axes.plot(*ends.T, color="black", lw=1)
-        axes.annotate(f"$a_{i}$", (ends[0, 0], ends[0, 1]), (5, 5), textcoords="offset points")
+        axes.plot(*ends.T, color=INK, lw=1)
+        axes.annotate(
+            f"$a_{i}$", (ends[0, 0], ends[0, 1]), (5, 5), textcoords="offset points", color=INK
+        )
     x, y = curve[curve.sum(1).argmin()]
-    axes.annotate("$u = 1$", (x, y), (-4, -12), textcoords="offset points", ha="right")
+    axes.annotate("$u = 1$", (x, y), (-4, -12), textcoords="offset points", color=INK, ha="right")
     axes.set(aspect="equal", xlabel="input $x_1$", ylabel="input $x_2$", xlim=(-2, 2), ylim=(-2, 2))
     axes.set_title(f"the output of one unit, p = {ORDER:g}", fontsize=11)
 

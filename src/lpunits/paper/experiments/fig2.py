@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from lpunits.paper import datasets, geometry
 from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
-from lpunits.paper.experiments.plane import Plane, best, trained
+from lpunits.paper.experiments.plane import POINTS, Plane, best, trained
 from lpunits.paper.figures import COLORS, NAMES
 
 EXTENT = (-4.0, 4.0, -2.6, 2.6)
@@ -75,9 +75,7 @@ def figure(shown: dict[str, Result]) -> Figure:
     ):
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=EXTENT[:2], ylim=EXTENT[2:])
         train = datasets.load("two-gaussians", points=1000).train
-        geometry.draw_points(
-            axes, train.features, train.targets, (COLORS["relu"], COLORS["sigmoid"]), 400
-        )
+        geometry.draw_points(axes, train.features, train.targets, POINTS[:2], 400)
         net = trained(result)
         geometry.draw_boundary(axes, net, EXTENT)
         if result.config.activation == "lp":

@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 
 from lpunits.paper import datasets, geometry
 from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
-from lpunits.paper.experiments.plane import Plane, best, order_name, trained
-from lpunits.paper.figures import COLORS
+from lpunits.paper.experiments.plane import POINTS, UNITS, Plane, best, order_name, trained
 
 EXTENT = (-4.2, 4.2, -3.6, 3.8)
 PANELS = tuple(
@@ -64,12 +63,11 @@ def figure(shown: Sequence[Result]) -> Figure:
     for axes, result in zip(panels, shown, strict=True):
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=EXTENT[:2], ylim=EXTENT[2:])
         train = datasets.load("three-gaussians", points=1500).train
-        colors = (COLORS["relu"], COLORS["sigmoid"], COLORS["maxout"])
-        geometry.draw_points(axes, train.features, train.targets, colors, 600)
+        geometry.draw_points(axes, train.features, train.targets, POINTS, 600)
         net = trained(result)
         geometry.draw_boundary(axes, net, EXTENT)
         found = zip(geometry.units(net), geometry.levels(net, EXTENT), strict=True)
-        for (unit, level), color in zip(found, (COLORS["lp"], COLORS["tanh"]), strict=True):
+        for (unit, level), color in zip(found, UNITS, strict=True):
             label = f"p = {order_name(unit.order)}"
             geometry.draw_unit(axes, unit, level, color=color, label=label)
         errors = result.outcome["train_errors"]

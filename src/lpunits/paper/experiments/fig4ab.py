@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 
 from lpunits.paper import datasets, geometry
 from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
-from lpunits.paper.experiments.plane import best, curve_net, order_name, trained
-from lpunits.paper.figures import COLORS
+from lpunits.paper.experiments.plane import POINTS, UNITS, best, curve_net, order_name, trained
 
 EXTENT = (-1.5, 1.5, -1.5, 1.5)
 PAPER_ERRORS = {"lp": 0, "relu": 64}
@@ -60,13 +59,12 @@ def figure(shown: dict[str, Result]) -> Figure:
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=EXTENT[:2], ylim=EXTENT[2:])
         config = result.config
         train = datasets.load(config.data, points=config.points, seed=config.data_seed).train
-        colors = (COLORS["relu"], COLORS["sigmoid"])
-        geometry.draw_points(axes, train.features, train.targets, colors, 1200)
+        geometry.draw_points(axes, train.features, train.targets, POINTS[:2], 1200)
         net = trained(result)
         geometry.draw_boundary(axes, net, EXTENT)
         if kind == "lp":
             found = zip(geometry.units(net), geometry.levels(net, EXTENT), strict=True)
-            for (unit, level), color in zip(found, (COLORS["lp"], COLORS["tanh"]), strict=True):
+            for (unit, level), color in zip(found, UNITS, strict=True):
                 label = f"p = {order_name(unit.order)}"
                 geometry.draw_unit(axes, unit, level, color=color, label=label)
         with torch.no_grad():
