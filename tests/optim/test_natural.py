@@ -247,6 +247,24 @@ def test_a_search_over_points_without_a_loss_finds_the_ones_with():
         assert optimizer.step(x, y) <= first
 
 
+def test_a_model_that_raises_in_the_search_keeps_its_parameters():
+    class Breaks(Quadratic):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            if self.calls == 8:
+                raise RuntimeError("out of memory")
+            return super().forward(x)
+
+    model = Breaks([1.0, 2.0])
+    theta = model.theta.detach().clone()
+    optimizer = NaturalConjugateGradient(model, loss="squared", damping=10.0)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        optimizer.step(torch.zeros(4, 1).double(), torch.zeros(4, 2).double())
+    assert torch.equal(model.theta, theta)
+
+
 def test_middle_sized_models_are_solved_without_their_matrix(monkeypatch):
     from lpunits.optim.fisher import Fisher
 

@@ -175,7 +175,11 @@ class NaturalConjugateGradient:
         plane = torch.stack(basis).double()
         slope = plane @ g.double()
         bend = plane @ torch.stack([product(v) for v in basis]).double().T
-        (after, point), ratio = self._search(value, before, slope, bend)
+        try:
+            (after, point), ratio = self._search(value, before, slope, bend)
+        except BaseException:  # not to leave the parameters at a point that was only tried
+            self._move(theta)
+            raise
 
         if not after < before:
             self._move(theta)

@@ -17,7 +17,7 @@ from lpunits.paper.job import Job
 GROUPED = ("lp", "l2", "maxout")  # two projections go into each of these units, into others one
 # Points keep out of the colours that stand for kinds of units; their markers differ, too.
 POINTS = ("#8f8f8f", "#b39b3e", "#5f8fa3")
-UNITS = (COLORS["lp"], "#882255")  # two Lp units in one picture
+UNITS = (COLORS["lp"], "#aa4499")  # two Lp units in one picture
 CLASSES = {"two-gaussians": 2, "three-gaussians": 3, "curve": 2, "teacher": 2}
 
 
