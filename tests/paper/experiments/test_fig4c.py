@@ -40,7 +40,7 @@ def test_the_verdict_says_what_was_found():
     assert "3 of 4 runs fail with 4 Lp projections" in verdict
     assert "4 of 4 runs fail with 4 L2 (p = 2) projections" in verdict
     # A size is enough only if no larger one fails.
-    assert "Lp 6, L2 (p = 2) more than 8, ReLU more than 8, sigmoid 6." in verdict
+    assert "no run fails: Lp 6, L2 (p = 2) none up to 8, ReLU none up to 8, sigmoid 6." in verdict
     assert "no more often than Lp, against the paper's wording (1 and 3 failures)" in verdict
     worse = TABLE | {("sigmoid", 6): [4, 4, 4, 4]}
     assert "more often than Lp, as the paper says" in fig4c.section(results(worse)).verdict
@@ -58,7 +58,7 @@ def test_the_table_counts_failures_and_gives_the_median():
 def test_both_sets_have_a_panel_and_a_sentence_each():
     both = results(TABLE) + results(TABLE, "teacher")
     section = fig4c.section(both)
-    assert section.verdict.count("Never to fail takes") == 2
+    assert section.verdict.count("from which on no run fails") == 2
     assert len(section.tables) == 2
     (picture,) = section.pictures
     assert [axes.get_title() for axes in picture.figure.axes] == ["the curve", "the teacher"]

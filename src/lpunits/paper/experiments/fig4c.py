@@ -106,10 +106,13 @@ def _verdict(runs: Runs, data: str) -> str:
     kinds = [kind for kind in KINDS if any(key[:2] == (data, kind) for key in runs)]
     enough = {kind: needed(runs, data, kind) for kind in kinds}
     counts = ", ".join(
-        f"{NAMES[kind]} {size if size else f'more than {_most(runs, data, kind)}'}"
+        f"{NAMES[kind]} {size if size else f'none up to {_most(runs, data, kind)}'}"
         for kind, size in enough.items()
     )
-    sentences = [f"{'; '.join(parts)}." if parts else "", f"Never to fail takes: {counts}."]
+    sentences = [
+        f"{'; '.join(parts)}." if parts else "",
+        f"The fewest projections from which on no run fails: {counts}.",
+    ]
     if "sigmoid" in enough and "lp" in enough:
         common = [size for d, k, size in runs if (d, k) == (data, "lp")]
         lp, sigmoid = (
@@ -160,7 +163,7 @@ MARKERS = {"lp": "o", "l2": "D", "maxout": "*", "relu": ">", "sigmoid": "<"}
 
 
 def _draw(axes: Axes, runs: Runs, data: str) -> None:
-    crossings = []
+    lines = []
     for kind in KINDS:
         sizes = sorted(size for d, k, size in runs if (d, k) == (data, kind))
         if not sizes:
@@ -171,24 +174,44 @@ def _draw(axes: Axes, runs: Runs, data: str) -> None:
         color = COLORS[kind]
         axes.fill_between(sizes, low, high, color=color, alpha=0.13, lw=0)
         axes.plot(sizes, rates, color=color, marker=MARKERS[kind], lw=2)
-        crossings.append((kind, sizes, rates))
+        lines.append((kind, sizes, rates))
     axes.set_xticks(sorted({size for d, _, size in runs if d == data}))
-    # A label stands right of its line, each at a height of its own.
-    crossings.sort(key=lambda c: sum(c[2]))
-    for i, (kind, sizes, rates) in enumerate(crossings):
-        height = 0.2 + 0.7 * (i + 0.5) / len(crossings)
-        x = _where(sizes, rates, height)
-        text = NAMES[kind]
-        axes.text(x + 0.25, height, text, color=COLORS[kind], weight="bold", va="center")
+    taken: list[float] = []
+    for kind, sizes, rates in sorted(lines, key=lambda line: sum(line[2])):
+        others = [line[1:] for line in lines if line[0] != kind]
+        height = max(
+            (h for h in HEIGHTS if all(abs(h - t) > 0.06 for t in taken)),
+            key=lambda h: (_room(sizes, rates, others, h), -abs(h - 0.5)),
+        )
+        height = height if _where(sizes, rates, height) else rates[-1]
+        taken.append(height)
+        x = max(_where(sizes, rates, height), default=sizes[-1]) + 0.25
+        axes.text(x, height, NAMES[kind], color=COLORS[kind], weight="bold", va="center")
 
 
-def _where(sizes: Sequence[int], rates: Sequence[float], height: float) -> float:
-    """Where a falling line last passes a height; its end if it never falls so low."""
-    for k in range(len(sizes) - 1, 0, -1):
-        if rates[k] <= height < rates[k - 1]:
-            share = (rates[k - 1] - height) / (rates[k - 1] - rates[k])
-            return sizes[k - 1] + share * (sizes[k] - sizes[k - 1])
-    return float(sizes[-1] if rates[-1] > height else sizes[0])
+HEIGHTS = [h / 100 for h in range(6, 96, 3)]
+Line = tuple[Sequence[int], Sequence[float]]
+
+
+def _room(sizes: Sequence[int], rates: Sequence[float], others: Sequence[Line], h: float) -> float:
+    """How far it is, at a height, from a line to the next one on its right; 4 is far enough."""
+    passed = _where(sizes, rates, h)
+    if not passed:
+        return 0.0
+    here = max(passed)
+    right = [x for line in others for x in _where(*line, h) if x > here]
+    return min([4.0, *(x - here for x in right)])
+
+
+def _where(sizes: Sequence[int], rates: Sequence[float], height: float) -> list[float]:
+    """Where a line passes a height."""
+    found = []
+    for k in range(1, len(sizes)):
+        first, second = rates[k - 1], rates[k]
+        if min(first, second) <= height < max(first, second):
+            share = (first - height) / (first - second)
+            found.append(sizes[k - 1] + share * (sizes[k] - sizes[k - 1]))
+    return found
 
 
 EXPERIMENT = Experiment(
