@@ -74,7 +74,7 @@ def run(settings: Settings, only: str | None, out: Path, plot: Path) -> None:
         parts = training_step.breakdown(settings)
         results += found
     fits = optimizers.run(settings) if only in (None, "optimizers") else []
-    verdicts = requirements.judge(results)
+    verdicts = requirements.judge(results) if results else []
     if results:
         requirements.print_verdicts(verdicts)
         report.print_quietness(results)

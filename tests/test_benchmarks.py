@@ -57,6 +57,15 @@ def test_a_run_prints_its_tables_and_writes_its_files(bench, tmp_path, capsys, m
     assert "<svg" in (tmp_path / "new" / "speed.svg").read_text()
 
 
+def test_the_optimizers_alone(bench, tmp_path, capsys):
+    settings = bench.Settings((1,), bench.Effort(seconds=0, rounds=1, slice=0), shrink=1000)
+    bench.run(settings, "optimizers", tmp_path / "bench.json", tmp_path / "speed.svg")
+    assert "Fitting the curve" in capsys.readouterr().out
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert len(found["optimizers"]) == 6 * len(bench.optimizers.CASES)
+    assert not (tmp_path / "speed.svg").exists()
+
+
 def test_a_contestant_that_is_wrong_is_not_timed(bench):
     timing = bench.timing
     wrong = timing.Contestant("wrong", lambda: torch.ones(3), expected=(torch.zeros(3),))
