@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+import optimizers
 import pooling
 import report
 import requirements
@@ -27,7 +28,9 @@ QUICK = Effort(seconds=0.02, rounds=2)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=["pooling", "spatial", "step"], help="one question")
+    parser.add_argument(
+        "--only", choices=["pooling", "spatial", "step", "optimizers"], help="one question"
+    )
     parser.add_argument("--quick", action="store_true", help="a look, in less than a minute")
     parser.add_argument("--threads", type=int, help="how many are all threads; torch's by default")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="the plot goes beside it")
@@ -70,13 +73,20 @@ def run(settings: Settings, only: str | None, out: Path, plot: Path) -> None:
         report.print_comparison(found, "Training:")
         parts = training_step.breakdown(settings)
         results += found
-    verdicts = requirements.judge(results)
-    requirements.print_verdicts(verdicts)
-    report.print_quietness(results)
+    fits = optimizers.run(settings) if only in (None, "optimizers") else []
+    verdicts = requirements.judge(results) if results else []
+    if results:
+        requirements.print_verdicts(verdicts)
+        report.print_quietness(results)
 
     judged = [asdict(v) | {"met": v.met} for v in verdicts]
     report.write_json(
-        out, results, settings=asdict(settings), requirements=judged, step_microseconds=parts
+        out,
+        results,
+        settings=asdict(settings),
+        requirements=judged,
+        step_microseconds=parts,
+        optimizers=[asdict(fit) for fit in fits],
     )
     print(f"written: {out}")
     main_shapes = [
