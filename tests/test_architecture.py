@@ -1,4 +1,4 @@
-"""Who may import whom: kernels -> functional, orders -> layers -> rnn, mlp; paper -> cli."""
+"""Who may import whom: kernels -> functional, orders -> layers -> mlp -> rnn; paper -> cli."""
 
 import ast
 import subprocess
@@ -16,7 +16,8 @@ ALLOWED = {
     "orders": set(),
     "layers": {"functional", "orders"},
     "mlp": {"layers", "orders"},
-    "rnn": {"functional", "kernels", "layers"},
+    "recurrence": {"functional", "kernels"},
+    "rnn": {"functional", "layers", "mlp", "orders", "recurrence"},
     "optim": set(),
     "__init__": {"functional", "layers", "mlp", "optim", "orders", "rnn"},
 }

@@ -54,7 +54,7 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
                 f"center must broadcast to the shape {tuple(z.shape)} of z, "
                 f"got the shape {tuple(center.shape)}"
             )
-    if _inside_a_transform(z, p, center):
+    if inside_a_transform(z, p, center):
         return _differentiable(z, p, center, dim)
     return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -118,7 +118,7 @@ def _differentiable(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Te
     return torch.where(as_maximum, largest, u).squeeze(dim).to(z.dtype)
 
 
-def _inside_a_transform(*tensors: Tensor | None) -> bool:
+def inside_a_transform(*tensors: Tensor | None) -> bool:
     """Whether someone other than eager reverse-mode autograd is watching."""
     return (
         torch.compiler.is_compiling()
