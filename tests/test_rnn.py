@@ -359,9 +359,9 @@ def test_a_new_network_neither_forgets_nor_explodes(activation, dropout):
     x = (torch.rand(50, 20, 88) < 0.05).float()
     h = torch.zeros(1, 20, 100, requires_grad=True)
     out, _ = net(x, h)
-    assert 0.02 < out[-1].std(0).mean() < 0.9
+    assert 0.1 < out[-1].std(0).mean() < 0.6
     (g,) = torch.autograd.grad(out[20].square().sum(), h)
-    assert 1e-12 < g.norm() < 1e3
+    assert 1e-3 * (activation != "sigmoid") < g.norm() < 20
 
 
 @pytest.mark.parametrize(

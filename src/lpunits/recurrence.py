@@ -14,7 +14,6 @@ So step t works on the first ``batch_sizes[t]`` rows of the state, and there is 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -104,15 +103,10 @@ class _Plan:
             return self.steps(mask)
         return tuple(mask[:n] for n in self.batch_sizes)
 
-    def before(self, states: Tensor) -> Tensor:
-        """What each row of input meets: ``states`` begin with the initial ones."""
-        first, rows = self.batch_sizes[0], sum(self.batch_sizes)
-        if self.even:
-            return states[:rows]
-        starts = [0, *accumulate(self.batch_sizes[:-1], initial=first)]
-        return torch.cat(
-            [states[i : i + n] for i, n in zip(starts, self.batch_sizes, strict=False)]
-        )
+    def before(self, h: Tensor, states: Tensor) -> Tensor:
+        """The state that each row of input meets, from the initial ones and those after it."""
+        steps = [h, *self.steps(states)]
+        return torch.cat([rows[:n] for rows, n in zip(steps, self.batch_sizes, strict=False)])
 
     def last(self, states: Tensor) -> Tensor:
         """The state in which each sequence ends; ``states`` are those after each step."""
@@ -143,10 +137,10 @@ class _Recurrence(torch.autograd.Function):
         z = [linear(x, V, layers[0].bias)]  # V x_t + c for all t; U h joins inside the loop
         z += [_rows_of(layer.bias, len(x), layer.weight) for layer in layers[1:]]
         s = [x.new_empty(len(x), len(la.weight) // la.filters) for la in layers]
-        states = torch.cat([h, _rows_of(b, len(x), W)])  # likewise, b is there before the loop
+        out = _rows_of(b, len(x), W)  # likewise, b is there before the loop
         masks = [plan.masks(layer.mask) for layer in layers]
         zs, ss = list(map(plan.steps, z)), list(map(plan.steps, s))
-        for t, h_t in enumerate(plan.steps(states[len(h) :])):
+        for t, h_t in enumerate(plan.steps(out)):
             s_t = h[: len(h_t)]
             for i, layer in enumerate(layers):
                 z_t = zs[i][t].addmm_(s_t, Us[i])
@@ -155,9 +149,8 @@ class _Recurrence(torch.autograd.Function):
             h = h_t.addmm_(s_t, Wt).tanh_()
         ctx.plan = plan
         kept = [] if plan.recompute else [*z, *s]
-        ctx.save_for_backward(states, x, initial, V, W, b, *tensors, *kept)
+        ctx.save_for_backward(out, x, initial, V, W, b, *tensors, *kept)
         ctx.set_materialize_grads(False)
-        out = states[plan.batch_sizes[0] :]
         return out, plan.last(out)
 
     @staticmethod
@@ -165,14 +158,13 @@ class _Recurrence(torch.autograd.Function):
         ctx: Any, grad: Tensor | None, grad_last: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         plan: _Plan = ctx.plan
-        states, *inputs = ctx.saved_tensors
+        out, *inputs = ctx.saved_tensors
         deep = len(plan.units)
         inputs, kept = inputs[: 5 + 4 * deep], inputs[5 + 4 * deep :]
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
             return None, *_graph(plan, inputs, ctx.needs_input_grad[1:], (grad, grad_last))
-        x, _, V, W, _, *tensors = inputs
-        layers, first = plan.layers(tensors), plan.batch_sizes[0]
-        before, out = plan.before(states), states[first:]
+        x, h, V, W, _, *tensors = inputs
+        layers, before = plan.layers(tensors), plan.before(h, out)
         if not kept:
             kept = _again(plan, x, before, V, layers)
         z, s = kept[:deep], kept[deep:]
@@ -184,7 +176,7 @@ class _Recurrence(torch.autograd.Function):
             torch.zeros_like(layer.order) if layer.order is not None and needs[7 + 4 * i] else None
             for i, layer in enumerate(layers)
         ]
-        dh = torch.zeros_like(out[:first]) if grad_last is None else grad_last.clone()
+        dh = torch.zeros_like(h) if grad_last is None else grad_last.clone()
         grads = grad if grad is None else plan.steps(grad)
         masks = [plan.masks(layer.mask) for layer in layers]
         hs, das = plan.steps(out), plan.steps(da)
@@ -229,7 +221,7 @@ def _rows_of(bias: Tensor | None, rows: int, weight: Tensor) -> Tensor:
     """The bias in every row of a new tensor."""
     if bias is None:
         return weight.new_zeros(rows, len(weight))
-    return bias.expand(rows, -1).contiguous()
+    return bias.repeat(rows, 1)
 
 
 def _drop(s: Tensor, mask: Tensor | None, out: Tensor) -> None:

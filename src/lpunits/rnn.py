@@ -1,5 +1,6 @@
 """Deep recurrent networks: :class:`DTRNN`, with a deep transition, and :class:`DOTRNN`."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -7,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from lpunits.functional import check_floating
-from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, keep_size_, keep_variance_
+from lpunits.functional import check_floating, lp_pool, maxout
+from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, normal_samples
 from lpunits.mlp import ACTIVATIONS, MLP
 from lpunits.orders import Orders
 from lpunits.recurrence import ELEMENTWISE, Layer, recur
@@ -48,8 +49,7 @@ class DTRNN(nn.Module):
         bias: Whether there are biases and centres.
         batch_first: Whether the batch is the first dimension of input and output, and time the
             second, instead of the other way round. The state is not concerned.
-        dropout: Probability to drop an intermediate unit. The weights then start smaller, by
-            :func:`lpunits.layers.keep_size_`.
+        dropout: Probability to drop an intermediate unit.
         dropout_per: Whether a new mask is drawn for every ``"step"``, or one per ``"sequence"``
             (and call).
         recompute: Whether to keep nothing but the states for the backward, which then makes the
@@ -131,30 +131,14 @@ class DTRNN(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw new weights, set biases and centres to 0 and the orders to where they started."""
-        first = self.layers[0]
         for layer in self.layers:
             layer.reset_parameters()  # type: ignore[operator]
-            if isinstance(layer, LpLinear | MaxoutLinear) and self.dropout:
-                keep_size_(layer.weight, layer.initial_outputs())
-            elif isinstance(layer, nn.Linear):
-                nn.init.xavier_uniform_(layer.weight)
-                if layer.bias is not None:
-                    nn.init.zeros_(layer.bias)
-        if isinstance(first, LpLinear | MaxoutLinear):
-            keep = keep_size_ if self.dropout else keep_variance_
-            keep(
-                self.input.weight.unflatten(0, (first.filters, first.units)),
-                first.initial_outputs(),
-            )
-        else:
-            nn.init.xavier_uniform_(self.input.weight)
-        with torch.no_grad():
-            # The units' outputs may have a large common mean, which would saturate the states.
-            nn.init.xavier_uniform_(self.hidden.weight)
-            if self.hidden.in_features >= 16:
-                self.hidden.weight -= self.hidden.weight.mean(-1, keepdim=True)
-        if self.hidden.bias is not None:
-            nn.init.zeros_(self.hidden.bias)
+            keep_changes_(layer.get_parameter("weight"), self._slopes(layer))
+        keep_changes_(self.input.weight, self._slopes(self.layers[0]))
+        keep_changes_(self.hidden.weight, torch.ones(()))
+        for module in (*self.layers, self.hidden):
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     def forward(
         self,
@@ -267,6 +251,22 @@ class DTRNN(nn.Module):
             return Layer("maxout", layer.filters, weight, bias, None, mask)
         assert isinstance(layer, nn.Linear)
         return Layer(self.activation, 1, layer.weight, layer.bias, None, mask)
+
+    def _slopes(self, layer: nn.Module) -> Tensor:
+        """How a unit answers to a small change of standard normal projections, per unit."""
+        with torch.enable_grad():
+            if isinstance(layer, LpLinear):
+                orders, unit = torch.tensor(layer.initial_order).unique(return_inverse=True)
+                z = normal_samples(layer.filters).repeat(1, 1, len(orders)).requires_grad_()
+                u = lp_pool(z, orders, dim=1)
+            elif isinstance(layer, MaxoutLinear):
+                z = normal_samples(layer.filters).requires_grad_()
+                u, unit = maxout(z, dim=1), torch.zeros(1, dtype=torch.long)
+            else:
+                z, unit = normal_samples(1).requires_grad_(), torch.zeros(1, dtype=torch.long)
+                u = getattr(torch, self.activation)(z)
+            (slopes,) = torch.autograd.grad(u.sum(), z)
+        return slopes.square().sum(1).mean(0).sqrt()[unit]
 
     def _checked(self, x: Tensor, packed: bool = False) -> Tensor:
         check_floating("input", x)
@@ -402,6 +402,27 @@ class DOTRNN(nn.Module):
         """One step: the logits for what follows the input, and the state; see :class:`DTRNN`."""
         state, last = self.rnn.step(input, hx)
         return self.output(state), last
+
+
+def keep_changes_(weight: Tensor, slopes: Tensor) -> None:
+    r"""Draw weights such that a small change of the input comes out of the units with its size.
+
+    In a recurrent network this decides whether gradients last: what a step does to them is
+    repeated at every step. (What keeps the variance of the units' outputs, which is the aim of
+    :func:`lpunits.layers.keep_variance_`, lets them grow by half at every step.) As there, the
+    weights of a filter sum to zero, because a common mean of the input would drown all else.
+
+    Args:
+        weight: ``(filters, units, in_features)`` or ``(filters * units, in_features)``,
+            overwritten.
+        slopes: The root mean square of the units' slopes, one for each unit or one for all.
+    """
+    with torch.no_grad():
+        nn.init.uniform_(weight, -1, 1)
+        if weight.shape[-1] >= 16:
+            weight -= weight.mean(-1, keepdim=True)
+        scale = math.sqrt(3 / weight.shape[-1]) / slopes.to(weight)
+        weight.view(-1, slopes.numel(), weight.shape[-1]).mul_(scale.view(-1, 1))
 
 
 def _time_of_a_step(x: Tensor, batch_first: bool) -> int:
