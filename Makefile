@@ -6,8 +6,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: reproduce test check bench docs clean
 .DELETE_ON_ERROR:
 
-reproduce: .venv/.paper  ## run the paper's experiments on embedded data, then open with a report
-	@$(BIN)/lpunits reproduce
+reproduce: .venv/.paper  ## every experiment on embedded or generated data, then a report
+	@$(BIN)/lpunits run all --scale quick --jobs 2
+	@$(BIN)/lpunits report
 
 test: .venv/.dev  ## run every test, and every example in the documentation
 	@echo "==> running the tests"

@@ -1,15 +1,22 @@
 """The command line: parses arguments, calls :mod:`lpunits.paper`. No logic of its own."""
 
+import subprocess
 import sys
+import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 try:
-    from cyclopts import App
+    from cyclopts import App, Parameter
 except ImportError as error:  # pragma: no cover
     raise SystemExit("lpunits: the command line needs lpunits[paper]") from error
 
 import lpunits
 from lpunits import cli_data
+from lpunits.paper.experiment import SCALES, Scale
+
+if TYPE_CHECKING:
+    from lpunits.paper.records import Records
 
 app = App(
     name="lpunits",
@@ -17,19 +24,132 @@ app = App(
     version=lpunits.__version__,
 )
 app.command(cli_data.app)
+app.register_install_completion_command()
+
+# Records of full-scale runs are part of the repository; everything else can be made again.
+RESULTS, OUT = Path("results"), Path("reproduction")
+Settings = Annotated[
+    list[str], Parameter(name="--set", consume_multiple=False, negative="", show_default=False)
+]
+
+
+@app.command(name="list")
+def list_all() -> None:
+    """List every experiment: what it shows, how long each scale takes, which records exist."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from lpunits.paper import experiments
+
+    table = Table(box=box.SIMPLE)
+    for title in ("name", "scale", "time", "records"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("what it shows")
+    for experiment in experiments.chosen(("all",)):
+        times, counts = [], []
+        for scale in SCALES:
+            minutes = experiment.minutes[scale]
+            time = f"{minutes:.0f} min" if minutes >= 1 else f"{60 * minutes:.0f} s"
+            times.append(time if minutes < 90 else f"{minutes / 60:.0f} h")
+            trials = {trial.key: trial for trial in experiment.trials(scale)}.values()
+            done = len(_records(scale, None).results(trials))
+            counts.append(f"{done} of {len(trials)}" if trials else "none needed")
+        columns = ("\n".join(lines) for lines in (SCALES, times, counts))
+        table.add_row(experiment.name, *columns, f"{experiment.title}\n{experiment.about}\n")
+    Console().print(table)
+    print("time: of all trials of the scale, on two cores; records: finished trials")
 
 
 @app.command
-def reproduce(*, out: Path = Path("reproduction")) -> None:
-    """Run every experiment that needs no download, then write a report.
+def run(
+    *names: str,
+    scale: Scale = "quick",
+    jobs: int = 1,
+    set_: Settings | None = None,
+    records: Path | None = None,
+    work: Path = OUT / "trials",
+    tensorboard: Path | None = None,
+) -> int:
+    """Run the trials of experiments that have no record yet. A run that was killed goes on.
 
     Args:
-        out: The folder for the report.
+        names: The experiments, as `lpunits list` names them, or `all`.
+        scale: smoke takes seconds; quick takes minutes and no download; paper is the real thing.
+        jobs: How many trials at a time, in processes among which the threads are divided.
+        set_: Another value for a field of the configs, as field=value; may be given several times.
+        records: The folder of the records; by default results/ for the scale paper, and
+            reproduction/records/ for the others.
+        work: The folder for checkpoints and trained models.
+        tensorboard: Write curves and histograms of the orders to this folder.
     """
-    from lpunits.paper.reproduce import reproduce as run
+    from lpunits.paper import experiments
+    from lpunits.paper.run import run as run_trials
+    from lpunits.paper.settings import changed
 
-    page = run(out)
-    print(f"report: {page.resolve().as_uri()}")
+    if not names:
+        raise ValueError("run needs the name of an experiment, or all: see `lpunits list`")
+    wanted = [trial for e in experiments.chosen(names) for trial in e.trials(scale)]
+    store = _records(scale, records)
+    ran = run_trials(changed(wanted, set_ or ()), store, work, jobs=jobs, tensorboard=tensorboard)
+    print(
+        f"{len(ran.new)} trials run, {ran.before} had a record, {len(ran.failed)} failed, "
+        f"{len(ran.left_out)} left out; records: {store.folders[0]}"
+    )
+    return 1 if ran.failed or (ran.left_out and not ran.new and not ran.before) else 0
+
+
+@app.command
+def report(
+    *names: str,
+    scale: Scale | None = None,
+    set_: Settings | None = None,
+    records: Path | None = None,
+    out: Path = OUT,
+    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
+) -> None:
+    """Make the report from the records: one HTML page, and its figures as SVG and PNG.
+
+    Args:
+        names: The experiments to report; all of them if none is named.
+        scale: Report this scale alone; by default paper and quick.
+        set_: Report the trials that were run with this --set; may be given several times.
+        records: The folder of the records; by default results/ and reproduction/records/.
+        out: The folder for index.html and figures/.
+        open_: Open the page in the browser.
+    """
+    from lpunits.paper import experiments
+    from lpunits.paper import report as page
+
+    wanted = experiments.chosen(names or ("all",))
+    scales: tuple[Scale, ...] = (scale,) if scale else ("paper", "quick")
+    parts = page.collect(wanted, _records(scale or "quick", records), scales, set_ or ())
+    shown = {part.experiment.name for part in parts}
+    path = page.write(out, parts, [e for e in wanted if e.name not in shown]).resolve()
+    print(f"report: {path.as_uri()}")
+    if open_:
+        webbrowser.open(path.as_uri())
+
+
+@app.command
+def bench(
+    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, help="See bench --help.")],
+) -> int:
+    """Time the units against their alternatives; nothing else should be running."""
+    script = Path(__file__).parents[2] / "benchmarks" / "run.py"
+    if not script.exists():
+        raise ValueError(f"bench needs the source tree of lpunits, there is no {script}")
+    return subprocess.run([sys.executable, str(script), *arguments], check=False).returncode
+
+
+def _records(scale: Scale, folder: Path | None) -> "Records":
+    """The folders of the records; the first one is where new ones go."""
+    from lpunits.paper.records import Records
+
+    if folder is not None:
+        return Records(folder)
+    quick = OUT / "records"
+    return Records(RESULTS, quick) if scale == "paper" else Records(quick, RESULTS)
 
 
 def main(tokens: list[str] | None = None) -> None:

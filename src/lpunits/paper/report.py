@@ -1,72 +1,235 @@
-"""Figures and tables to one HTML page that needs nothing else: no network, no other file."""
+"""Records to one HTML page that needs nothing else: no network, no other file. Never trains.
+
+For every experiment and scale that has records: what the experiment shows, the verdict, the tables
+and figures that its ``section`` makes, and then, the same for all, the data, the number of trials,
+when and on what they ran, and the command that repeats them.
+"""
 
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+import lpunits
+from lpunits.paper import datasets
 from lpunits.paper.datasets.files import write_atomically
+from lpunits.paper.experiment import (
+    SCALES,
+    Experiment,
+    Picture,
+    Result,
+    Scale,
+    Section,
+    Table,
+    Trial,
+)
+from lpunits.paper.records import Records
+from lpunits.paper.settings import changed
 
+TITLE = "Learned-norm pooling, reproduced"
 STYLE = """
-:root { color-scheme: light dark; --line: #8884; --quiet: #777; }
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: auto; padding: 1rem; }
-h1 { font-size: 1.7rem; } h2 { margin-top: 2.5rem; font-size: 1.25rem; }
-figure { margin: 1rem 0; overflow-x: auto; } figcaption, .quiet { color: var(--quiet); }
-figure svg { width: 100%; height: auto; min-width: 30rem; background: #fff; border-radius: 6px; }
-table { border-collapse: collapse; } div.table { overflow-x: auto; }
+:root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --quiet: #626a73;
+  --line: #d5dae0; --card: #f4f6f8; --link: #0b62a8; }
+@media (prefers-color-scheme: dark) { :root { --back: #15181c; --text: #e4e7eb; --quiet: #9aa3ad;
+  --line: #363c44; --card: #1e2329; --link: #6db8f2; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: auto; padding: 1rem;
+  background: var(--back); color: var(--text); overflow-wrap: break-word; }
+a { color: var(--link); } h1 { font-size: 1.7rem; line-height: 1.2; }
+h2 { margin: 3rem 0 .5rem; font-size: 1.3rem; padding-top: 1rem;
+  border-top: 1px solid var(--line); }
+h3 { margin: 1.5rem 0 .3rem; font-size: 1.05rem; }
+nav ul { columns: 18rem; padding-left: 1.2rem; }
+.verdict { background: var(--card); border-left: 4px solid var(--link); padding: .6rem .9rem;
+  border-radius: 0 6px 6px 0; }
+.quiet, figcaption, caption { color: var(--quiet); font-size: .9rem; }
+figure { margin: 1rem 0; } .scroll { overflow-x: auto; }
+figure svg { display: block; width: 100%; height: auto; color: var(--text); fill: currentColor; }
+@media (max-width: 40rem) { figure.wide svg { min-width: 40rem; } }
+table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
+caption { text-align: left; padding-bottom: .3rem; }
 th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; }
+th { font-weight: 600; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; }
-code { background: #8882; padding: .1rem .3rem; border-radius: 4px; }
+code { background: var(--card); padding: .1rem .3rem; border-radius: 4px; }
 """
 
 
 @dataclass(frozen=True)
-class Section:
-    """One result: what it shows, in a sentence, with its picture or its numbers."""
+class Part:
+    """One experiment at one scale: its results, and what they show."""
 
-    title: str
-    text: str
-    figure: Figure | None = None
-    alt: str = ""
-    table: Sequence[Sequence[str]] = ()  # the first row is the head
+    experiment: Experiment
+    scale: Scale | None  # None: the experiment has no trials, so it is the same at every scale
+    settings: Sequence[str]
+    wanted: Sequence[Trial]
+    results: Sequence[Result]
+    section: Section
 
-
-def write(path: Path, title: str, sections: Sequence[Section], footer: str) -> None:
-    """Write the page in one step: a reader never sees half of it."""
-    body = "\n".join(_section(section) for section in sections)
-    page = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><h1>{html.escape(title)}</h1>\n{body}\n"
-        f'<p class="quiet">{html.escape(footer)}</p></body></html>\n'
-    )
-    write_atomically(path, page.encode())
+    @property
+    def command(self) -> str:
+        """What repeats it."""
+        scale = "" if self.scale in (None, "quick") else f" --scale {self.scale}"
+        return f"lpunits run {self.experiment.name}{scale}" + "".join(
+            f" --set {setting}" for setting in self.settings
+        )
 
 
-def svg(figure: Figure) -> str:
-    """The figure as SVG text, the same bytes for the same figure."""
+def collect(
+    experiments: Iterable[Experiment],
+    store: Records,
+    scales: Sequence[Scale] = ("paper", "quick"),
+    settings: Sequence[str] = (),
+) -> list[Part]:
+    """The parts of the report: every experiment at every scale for which there are records."""
+    parts = []
+    for experiment in experiments:
+        if not any(experiment.trials(scale) for scale in SCALES):
+            parts.append(Part(experiment, None, (), (), (), experiment.section(())))
+            continue
+        for scale in scales:
+            wanted = changed(experiment.trials(scale), settings)
+            if results := store.results(wanted):
+                section = experiment.section(results)
+                parts.append(Part(experiment, scale, settings, wanted, results, section))
+    return parts
+
+
+def write(folder: Path, parts: Sequence[Part], missing: Sequence[Experiment] = ()) -> Path:
+    """Write ``index.html``, and each figure as SVG and PNG; returns the page.
+
+    Args:
+        folder: Where to.
+        parts: What to show.
+        missing: Experiments that have no record yet: the page says how to get them.
+    """
+    for part in parts:
+        for picture in part.section.pictures:
+            name = picture.name if part.scale is None else f"{picture.name}-{part.scale}"
+            write_atomically(folder / "figures" / f"{name}.svg", svg(picture.figure).encode())
+            image = io.BytesIO()
+            picture.figure.savefig(image, format="png", dpi=150, metadata={"Software": None})
+            write_atomically(folder / "figures" / f"{name}.png", image.getvalue())
+    page = folder / "index.html"
+    write_atomically(page, _page(parts, missing).encode())
+    return page
+
+
+def svg(figure: Figure, *, inline: bool = False) -> str:
+    """The figure as SVG text, the same bytes for the same figure.
+
+    Inline, black is the colour of the page's text, and the backgrounds are clear.
+    """
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "lpunits", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=inline)
+    text = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+    return text.replace("#000000", "currentColor") if inline else text
 
 
-def _section(section: Section) -> str:
-    parts = [f"<h2>{html.escape(section.title)}</h2>", f"<p>{html.escape(section.text)}</p>"]
-    if section.figure is not None:
-        label = f'<svg role="img" aria-label="{html.escape(section.alt)}"'
-        parts.append(f"<figure>{svg(section.figure).replace('<svg', label, 1)}</figure>")
-    if section.table:
-        head, *rows = (
-            "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-            for row, tag in zip(section.table, ["th"] + ["td"] * len(section.table), strict=False)
+def _page(parts: Sequence[Part], missing: Sequence[Experiment]) -> str:
+    shown = {part.experiment.name: part.experiment for part in parts}.values()
+    links = "".join(f'<li><a href="#{e.name}">{_escape(e.title)}</a></li>' for e in shown)
+    body = "\n".join(_experiment(e, [p for p in parts if p.experiment is e]) for e in shown)
+    if missing:
+        rows = "".join(
+            f"<li>{_escape(e.title)}: <code>lpunits run {e.name}</code></li>" for e in missing
         )
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        parts.append(f'<div class="table"><table><tr>{head}</tr>{body}</table></div>')
-    return "\n".join(parts)
+        body += f'\n<h2 id="missing">Not run yet</h2>\n<ul>{rows}</ul>'
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{TITLE}</title><style>{STYLE}</style></head>\n'
+        f"<body><h1>{TITLE}</h1>\n<p>The figures and tables of <em>Learned-Norm Pooling for Deep "
+        f"Feedforward and Recurrent Neural Networks</em> (Gulcehre, Cho, Pascanu, Bengio, 2014): "
+        f"the paper's numbers beside ours. Everything below is computed from records of runs.</p>\n"
+        f"<nav><ul>{links}</ul></nav>\n<main>{body}</main>\n"
+        f'<p class="quiet">lpunits {lpunits.__version__}</p></body></html>\n'
+    )
+
+
+def _experiment(experiment: Experiment, parts: Sequence[Part]) -> str:
+    head = f'<h2 id="{experiment.name}">{_escape(experiment.title)}</h2>'
+    about = f"<p>{_escape(experiment.about)}</p>"
+    return "\n".join([head, about, *map(_part, parts)])
+
+
+def _part(part: Part) -> str:
+    section = part.section
+    out = [] if part.scale is None else [f"<h3>At the scale <em>{part.scale}</em></h3>"]
+    out.append(f'<p class="verdict">{_escape(section.verdict)}</p>')
+    out += map(_table, section.tables)
+    out += (_picture(p, f"{part.experiment.name}-{part.scale}") for p in section.pictures)
+    out += (f"<p>{_escape(note)}</p>" for note in section.notes)
+    if part.results:
+        out.append(f'<p class="quiet">{_circumstances(part)}</p>')
+    return "\n".join(out)
+
+
+def _circumstances(part: Part) -> str:
+    """Data, trials, machine, time, command."""
+    names = dict.fromkeys(n for r in part.results for n in r.config.datasets)
+    about = "; ".join(f"{name}, {datasets.info(name).about}" for name in names)
+    first = [f"Data: {about}." if about else "Data: generated by the trial itself."]
+    trials = len({trial.key for trial in part.wanted})
+    done = len({result.trial.key for result in part.results})
+    seeds = len({result.trial.seed for result in part.results})
+    first.append(f"{done} of {trials} trials have finished, {_count(seeds, 'seed')}.")
+    records = [result.record for result in part.results]
+    minutes = sum(record["seconds"] for record in records) / 60
+    processors = ", ".join(dict.fromkeys(record["cpu"] for record in records))
+    versions = ", ".join(dict.fromkeys(f"torch {r['versions']['torch']}" for r in records))
+    commits = ", ".join(dict.fromkeys((r["commit"] or "unknown")[:8] for r in records))
+    days = sorted({record["finished"][:10] for record in records})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    first.append(
+        f"{minutes:.1f} minutes of computation on {processors}; {versions}, commit {commits}, "
+        f"{when}."
+    )
+    return f"{_escape(' '.join(first))} Repeat: <code>{_escape(part.command)}</code>"
+
+
+def _table(table: Table) -> str:
+    caption = f"<caption>{_escape(table.caption)}</caption>" if table.caption else ""
+    head = "".join(f'<th scope="col">{_escape(cell)}</th>' for cell in table.head)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    )
+    # tabindex: what scrolls must be reachable by keyboard
+    return (
+        f'<div class="scroll" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _picture(picture: Picture, where: str) -> str:
+    width, height = picture.figure.get_size_inches()
+    kind = ' class="wide"' if width > 1.5 * height else ""
+    caption = f"<figcaption>{_escape(picture.caption)}</figcaption>" if picture.caption else ""
+    return (
+        f'<figure{kind}><div class="scroll" tabindex="0">'
+        f"{_unique(svg(picture.figure, inline=True), f'{where}-{picture.name}', picture.alt)}</div>"
+        f"{caption}</figure>"
+    )
+
+
+def _unique(text: str, name: str, alt: str) -> str:
+    """The SVG with ids of its own (two figures in one page must not share them) and its name."""
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{_escape(alt)}"', 1)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _escape(text: str) -> str:
+    return html.escape(text)

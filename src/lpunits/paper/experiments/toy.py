@@ -7,101 +7,174 @@ In the plane a superellipse of order p looks much like one of the dual order p /
 one with the lowest training loss is taken.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from lpunits import MLP, LpLinear, lp_pool
+from lpunits import MLP, lp_pool
+from lpunits.paper.experiment import (
+    Experiment,
+    Picture,
+    Result,
+    Scale,
+    Section,
+    Table,
+    Trial,
+    spread,
+)
+from lpunits.paper.figures import COLORS, QUIET
+from lpunits.paper.job import Job
+
+ORDERS = (1.2, 2.0, 4.0, 10.0)
 
 
 @dataclass(frozen=True)
 class Toy:
-    """The settings; every number that the result depends on."""
+    """One data set, made by the seed, and how a unit is fitted to it."""
 
-    orders: tuple[float, ...] = (1.2, 2.0, 4.0, 10.0)
-    seeds: tuple[int, ...] = (0, 1, 2)
+    order: float
     starts: int = 8
     points: int = 2000
     test_points: int = 10_000
     start_order: float = 2.0
     iterations: int = 200
 
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+        return f"a norm of order {self.order:g}"
 
-@dataclass(frozen=True)
-class Result:
-    """One data set, and the net that was found for it."""
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """It makes its own data."""
+        return ()
 
-    true_order: float
-    seed: int
-    learned_order: float
-    train_errors: int
-    test_error: float
-    net: MLP
+    def run(self, seed: int, job: Job) -> dict[str, Any]:
+        """The best of several starts on one data set."""
+        x, y = self.data(seed)
+        nets, losses = [], []
+        for start in range(self.starts):
+            loss, net = self.fit(x[: self.points], y[: self.points], start)
+            nets.append(net)
+            losses.append(loss if math.isfinite(loss) else math.inf)
+            job.epoch(start + 1, self.starts, {"lowest_loss": min(losses)})
+        best = losses.index(min(losses))
+        if math.isinf(losses[best]):
+            return {"diverged": f"no loss was finite, in {self.starts} starts"}
+        wrong = nets[best](x).argmax(1) != y
+        return {
+            "learned_order": nets[best][0].order.item(),
+            "train_errors": int(wrong[: self.points].sum()),
+            "test_error": wrong[self.points :].double().mean().item(),
+            "net": {name: value.tolist() for name, value in nets[best].state_dict().items()},
+        }
+
+    def data(self, seed: int) -> tuple[Tensor, Tensor]:
+        """Points uniform on a square, labelled 1 outside a superellipse; test points come last."""
+        generator = torch.Generator().manual_seed(seed)
+        count = self.points + self.test_points
+        x = 3 * torch.rand(count, 2, generator=generator, dtype=torch.float64) - 1.5
+        turn, shift_x, shift_y = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
+        angle = torch.tensor(turn * math.pi)
+        axes = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()]).reshape(2, 2)
+        shift = 0.4 * torch.tensor([shift_x, shift_y]) - 0.2
+        z = (x - shift) @ axes.double() * torch.tensor([1.0, 1.4])
+        return x, (lp_pool(z, self.order) > 0.75).long()
+
+    def fit(self, x: Tensor, y: Tensor, start: int) -> tuple[float, MLP]:
+        """Training loss and net after L-BFGS from one start."""
+        torch.manual_seed(start)
+        net = self.net()
+        optimizer = torch.optim.LBFGS(
+            net.parameters(), max_iter=self.iterations, line_search_fn="strong_wolfe"
+        )
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            value = cross_entropy(net(x), y)
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+        return float(loss().detach()), net
+
+    def net(self) -> MLP:
+        """One Lp unit, two filters, two classes."""
+        return MLP(2, [1], 2, filters=2, order=self.start_order, dtype=torch.float64)
 
 
-def data(order: float, seed: int, points: int, test_points: int) -> tuple[Tensor, Tensor]:
-    """Points uniform on a square, labelled 1 outside a superellipse; the test points come last."""
-    generator = torch.Generator().manual_seed(seed)
-    x = 3 * torch.rand(points + test_points, 2, generator=generator, dtype=torch.float64) - 1.5
-    turn, shift_x, shift_y = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
-    angle = torch.tensor(turn * np.pi)
-    axes = torch.stack([angle.cos(), angle.sin(), -angle.sin(), angle.cos()]).reshape(2, 2)
-    shift = 0.4 * torch.tensor([shift_x, shift_y]) - 0.2
-    z = (x - shift) @ axes.double() * torch.tensor([1.0, 1.4])
-    return x, (lp_pool(z, order) > 0.75).long()
+def trials(scale: Scale) -> list[Trial]:
+    """Three data sets of each order."""
+    if scale == "smoke":
+        return [Trial(Toy(p, starts=1, iterations=60), seed) for p in (2.0, 4.0) for seed in (0, 1)]
+    seeds = range(3 if scale == "quick" else 10)
+    return [Trial(Toy(p), seed) for p in ORDERS for seed in seeds]
 
 
-def train(toy: Toy, x: Tensor, y: Tensor, start: int) -> tuple[float, MLP]:
-    """Training loss and net after L-BFGS from one start."""
-    torch.manual_seed(start)
-    net = MLP(2, [1], 2, filters=2, order=toy.start_order, dtype=torch.float64)
-    optimizer = torch.optim.LBFGS(
-        net.parameters(), max_iter=toy.iterations, line_search_fn="strong_wolfe"
+def section(results: Sequence[Result]) -> Section:
+    """Learned orders beside the true ones."""
+    orders = sorted({r.config.order for r in results})
+    rows, off = [], {}
+    for order in orders:
+        found = [r.outcome for r in results if r.config.order == order]
+        learned = [o["learned_order"] for o in found]
+        off[order] = abs(sum(learned) / len(learned) / order - 1)
+        errors = [o["test_error"] for o in found]
+        mistakes = " ".join(str(o["train_errors"]) for o in found)
+        rows.append([f"{order:g}", spread(learned), mistakes, spread(errors, ".2%")])
+    far = max(off, key=lambda order: off[order])
+    close = [order for order in orders if off[order] < 0.1]
+    verdict = (
+        f"For {len(close)} of {len(orders)} orders the mean learned order is within 10 % of the "
+        f"one that made the data; the farthest, {off[far]:.0%} off, is that of p = {far:g}."
     )
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = cross_entropy(net(x), y)
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    return float(loss().detach()), net
-
-
-def run(toy: Toy, order: float, seed: int) -> Result:
-    """The best of several starts on one data set."""
-    x, y = data(order, seed, toy.points, toy.test_points)
-    runs = [train(toy, x[: toy.points], y[: toy.points], start) for start in range(toy.starts)]
-    _, net = min((run for run in runs if np.isfinite(run[0])), key=lambda run: run[0])
-    wrong = net(x).argmax(1) != y
-    return Result(
-        true_order=order,
-        seed=seed,
-        learned_order=next(m for m in net if isinstance(m, LpLinear)).order.item(),
-        train_errors=int(wrong[: toy.points].sum()),
-        test_error=float(wrong[toy.points :].double().mean()),
-        net=net,
+    config = results[0].config
+    note = (
+        f"Not in the paper: a check with a known answer. Best of {config.starts} starts by "
+        f"training loss on {config.points:,} points, tested on {config.test_points:,} new ones."
     )
+    head = ["true order", "learned order", "training errors", "test error"]
+    picture = Picture(
+        "toy", figure(results, orders), "Data sets, each with the boundary found by one Lp unit"
+    )
+    return Section(verdict, [Table(head, rows)], [picture], [note])
 
 
-def figure(toy: Toy, results: list[Result]) -> Figure:
+def figure(results: Sequence[Result], orders: Sequence[float]) -> Figure:
     """One panel per order: the data, and the boundary that the unit found."""
-    fig = Figure(figsize=(11, 3.2), layout="constrained")
+    fig = Figure(figsize=(2.75 * len(orders), 3.2), layout="constrained")
     grid = torch.linspace(-1.5, 1.5, 301, dtype=torch.float64)
     xy = torch.cartesian_prod(grid, grid)
-    for axes, order in zip(fig.subplots(1, len(toy.orders)), toy.orders, strict=True):
-        result = next(r for r in results if r.true_order == order)
-        x, y = data(order, result.seed, toy.points, toy.test_points)
-        for label, color, marker in ((0, "#ee8519", "o"), (1, "#00478c", "x")):
+    panels = fig.subplots(1, len(orders), squeeze=False)[0]
+    for axes, order in zip(panels, orders, strict=True):
+        result = next(r for r in results if r.config.order == order)
+        x, y = result.config.data(result.trial.seed)
+        for label, color, marker in ((0, COLORS["maxout"], "o"), (1, COLORS["lp"], "x")):
             shown = x[:600][y[:600] == label].numpy().T
             axes.scatter(*shown, s=7, color=color, marker=marker, lw=0.7, alpha=0.7)
-        score = (result.net(xy) @ torch.tensor([-1.0, 1.0]).double()).detach().reshape(301, 301)
-        axes.contour(grid.numpy(), grid.numpy(), score.T.numpy(), [0], colors="#808080")
+        net = result.config.net()
+        saved = result.outcome["net"]
+        net.load_state_dict({k: torch.tensor(v, dtype=torch.float64) for k, v in saved.items()})
+        score = (net(xy) @ torch.tensor([-1.0, 1.0]).double()).detach().reshape(301, 301)
+        axes.contour(grid.numpy(), grid.numpy(), score.T.numpy(), [0], colors=QUIET)
         axes.set(aspect="equal", xticks=[], yticks=[])
-        axes.set_title(f"made with p = {order:g}, learned {result.learned_order:.2f}", fontsize=10)
+        learned = result.outcome["learned_order"]
+        axes.set_title(f"made with p = {order:g}, learned {learned:.2f}", fontsize=10)
     return fig
+
+
+EXPERIMENT = Experiment(
+    name="toy",
+    title="Learning the order of a known norm",
+    about="Two classes, inside and outside a turned, stretched and shifted superellipse. One Lp "
+    "unit with two filters starts at p = 2 and learns axes, centre and order.",
+    trials=trials,
+    section=section,
+    minutes={"smoke": 0.1, "quick": 1, "paper": 4},
+)
