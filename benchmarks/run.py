@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 import pooling
+import recurrent
 import report
 import requirements
 import spatial
@@ -27,7 +28,9 @@ QUICK = Effort(seconds=0.02, rounds=2)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=["pooling", "spatial", "step"], help="one question")
+    parser.add_argument(
+        "--only", choices=["pooling", "spatial", "step", "recurrent"], help="one question"
+    )
     parser.add_argument("--quick", action="store_true", help="a look, in less than a minute")
     parser.add_argument("--threads", type=int, help="how many are all threads; torch's by default")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="the plot goes beside it")
@@ -70,6 +73,12 @@ def run(settings: Settings, only: str | None, out: Path, plot: Path) -> None:
         report.print_comparison(found, "Training:")
         parts = training_step.breakdown(settings)
         results += found
+    if only in (None, "recurrent"):
+        found = recurrent.run(settings)
+        report.print_comparison(found, "Recurrent networks:")
+        growing = recurrent.sweep(settings)
+        report.print_sweep(growing, "Growing sequences", "step", since=50)
+        results += found + growing
     verdicts = requirements.judge(results)
     requirements.print_verdicts(verdicts)
     report.print_quietness(results)

@@ -12,7 +12,7 @@ except ImportError as error:  # pragma: no cover
     raise SystemExit("lpunits: the command line needs lpunits[paper]") from error
 
 import lpunits
-from lpunits import cli_data
+from lpunits import cli_data, cli_music
 from lpunits.paper.experiment import SCALES, Scale
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ app = App(
     version=lpunits.__version__,
 )
 app.command(cli_data.app)
+app.command(cli_music.app)
 app.register_install_completion_command()
 
 # Records of full-scale runs are part of the repository; everything else can be made again.

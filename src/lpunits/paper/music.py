@@ -95,7 +95,7 @@ class Recurrent(nn.Module):
 
     def __init__(self, cell: type[nn.RNNBase], hidden: int, dropout: float) -> None:
         super().__init__()
-        self.rnn = cell(KEYS, hidden)
+        self.rnn = cell(KEYS, hidden)  # type: ignore[call-arg, arg-type]
         self.output = nn.Sequential(nn.Dropout(dropout), nn.Linear(hidden, KEYS))
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
@@ -196,6 +196,7 @@ class Music:
         generator = torch.Generator().manual_seed(seed)
         net = self.net()
         start = _orders(net)
+        _start_from_marginals(net, data.train.features)
         groups = param_groups(
             net, self.rate, order_scale=self.order_rate, weight_decay=self.weight_decay
         )
@@ -305,6 +306,14 @@ class Music:
             }
             outcome["excerpt"] = excerpt(net, data.test.features[0][:EXCERPT])
         return outcome
+
+
+def _start_from_marginals(net: nn.Module, rolls: Sequence[Tensor]) -> None:
+    """Let the outputs begin with how often each key sounds; a key that never does gets one note."""
+    frames = torch.cat(list(rolls))
+    often = (frames.sum(0) + 1) / (len(frames) + 2)
+    with torch.no_grad():
+        net.output[-1].bias.copy_(often.logit())  # type: ignore[index, union-attr]
 
 
 def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:

@@ -10,6 +10,7 @@ from lpunits.paper.experiment import Experiment
 EXPERIMENTS = {
     "fig1": "fig1",
     "toy": "toy",
+    "table4": "table4",
 }
 
 
