@@ -14,6 +14,7 @@ So step t works on the first ``batch_sizes[t]`` rows of the state, and there is 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from lpunits.functional import inside_a_transform, lp_pool
-from lpunits.kernels import kernel_for
+from lpunits.kernels import kernel_for, plain
 
 ELEMENTWISE = ("relu", "sigmoid", "tanh")
 FEW_STEPS = 8  # below, turning the weights round costs more than it saves
@@ -140,12 +141,14 @@ class _Recurrence(torch.autograd.Function):
         out = _rows_of(b, len(x), W)  # likewise, b is there before the loop
         masks = [plan.masks(layer.mask) for layer in layers]
         zs, ss = list(map(plan.steps, z)), list(map(plan.steps, s))
+        groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
+        kernel = kernel_for(z[0])
         for t, h_t in enumerate(plan.steps(out)):
             s_t = h[: len(h_t)]
             for i, layer in enumerate(layers):
-                z_t = zs[i][t].addmm_(s_t, Us[i])
+                zs[i][t].addmm_(s_t, Us[i])
                 s_t = ss[i][t]
-                _drop(_pool(layer, z_t), masks[i][t], out=s_t)
+                _drop(_pool(kernel, layer, groups[i][t]), masks[i][t], out=s_t)
             h = h_t.addmm_(s_t, Wt).tanh_()
         ctx.plan = plan
         kept = [] if plan.recompute else [*z, *s]
@@ -180,7 +183,10 @@ class _Recurrence(torch.autograd.Function):
         grads = grad if grad is None else plan.steps(grad)
         masks = [plan.masks(layer.mask) for layer in layers]
         hs, das = plan.steps(out), plan.steps(da)
-        zs, dzs = list(map(plan.steps, z)), list(map(plan.steps, dz))
+        dzs = list(map(plan.steps, dz))
+        groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
+        dgroups = [plan.steps(_groups(la, t)) for la, t in zip(layers, dz, strict=True)]
+        kernel = kernel_for(z[0])
         for t in reversed(range(len(hs))):
             # Rows behind those of the next step have ended here: they hold their part of grad_last.
             dh_t = dh[: len(hs[t])]
@@ -189,7 +195,7 @@ class _Recurrence(torch.autograd.Function):
             ds = torch.ops.aten.tanh_backward.grad_input(dh_t, hs[t], grad_input=das[t]).mm(W)
             for i, layer in reversed(list(enumerate(layers))):
                 _drop(ds, masks[i][t], out=ds)
-                _pool_backward(layer, ds, zs[i][t], dzs[i][t], dp[i])
+                _pool_backward(kernel, layer, ds, groups[i][t], dgroups[i][t], dp[i])
                 if i:
                     ds = dzs[i][t].mm(layer.weight)
             torch.mm(dzs[0][t], layers[0].weight, out=dh_t)
@@ -232,38 +238,42 @@ def _drop(s: Tensor, mask: Tensor | None, out: Tensor) -> None:
         out.copy_(s)
 
 
-def _pool(layer: Layer, z: Tensor) -> Tensor:
-    """``(rows, filters * units)`` to ``(rows, units)``."""
-    if layer.kind in ELEMENTWISE:
-        s: Tensor = getattr(torch, layer.kind)(z)
-        return s
-    groups = z.unflatten(1, (layer.filters, -1))
-    u: Tensor = (
-        groups.amax(1)
-        if layer.kind == "maxout"
-        else kernel_for(groups).forward(groups, layer.order, None, 1)
-    )
+def _groups(layer: Layer, z: Tensor) -> Tensor:
+    """``(rows, filters, units)``, and ``(rows, units)`` for elementwise units."""
+    return z if layer.kind in ELEMENTWISE else z.view(len(z), layer.filters, -1)
+
+
+def _pool(kernel: ModuleType, layer: Layer, z: Tensor) -> Tensor:
+    """The units' values, ``(rows, units)``, from their groups of projections."""
+    u: Tensor
+    if layer.kind == "lp":
+        u = kernel.forward(z, layer.order, None, 1)
+    elif layer.kind == "maxout":
+        u = z.amax(1)
+    else:
+        u = getattr(torch, layer.kind)(z)
     return u
 
 
-def _pool_backward(layer: Layer, ds: Tensor, z: Tensor, dz: Tensor, dp: Tensor | None) -> None:
+def _pool_backward(
+    kernel: ModuleType, layer: Layer, ds: Tensor, z: Tensor, dz: Tensor, dp: Tensor | None
+) -> None:
     """Writes the gradient in z into ``dz``, and adds the one in the order to ``dp``."""
-    if layer.kind == "relu":
+    if layer.kind == "lp":
+        by_z, by_order, _ = kernel.backward(
+            ds, z, layer.order, None, 1, (True, dp is not None, False)
+        )
+        dz.copy_(by_z)
+        if dp is not None:
+            dp += by_order
+    elif layer.kind == "maxout":
+        largest = z == z.amax(1, keepdim=True)
+        torch.mul(largest, (ds / largest.sum(1)).unsqueeze(1), out=dz)
+    elif layer.kind == "relu":
         torch.mul(ds, z > 0, out=dz)
-    elif layer.kind in ELEMENTWISE:
-        slope = getattr(torch.ops.aten, f"{layer.kind}_backward").grad_input
-        slope(ds, _pool(layer, z), grad_input=dz)
     else:
-        z, dz = (t.unflatten(1, (layer.filters, -1)) for t in (z, dz))
-        if layer.kind == "maxout":
-            largest = z == z.amax(1, keepdim=True)
-            torch.mul(largest, (ds / largest.sum(1)).unsqueeze(1), out=dz)
-        else:
-            needs = (True, dp is not None, False)
-            by_z, by_order, _ = kernel_for(z).backward(ds, z, layer.order, None, 1, needs)
-            dz.copy_(by_z)
-            if dp is not None:
-                dp += by_order
+        slope = getattr(torch.ops.aten, f"{layer.kind}_backward").grad_input
+        slope(ds, _pool(kernel, layer, z), grad_input=dz)
 
 
 def _again(
@@ -277,7 +287,7 @@ def _again(
         z.append(linear(below, layer.weight, layer.bias))
         if i == 0:
             z[0].addmm_(x, V.t())
-        s.append(_pool(layer, z[i]))
+        s.append(_pool(kernel_for(z[i]), layer, _groups(layer, z[i])))
         if layer.mask is not None:
             masks = plan.masks(layer.mask)
             s[i] *= layer.mask if len(layer.mask) == len(x) else torch.cat(masks)  # type: ignore[arg-type]
@@ -310,9 +320,10 @@ def _differentiable(
 
 
 def _pool_differentiable(layer: Layer, z: Tensor) -> Tensor:
-    if layer.order is None:
-        return _pool(layer, z)
-    return lp_pool(z.unflatten(1, (layer.filters, -1)), layer.order, dim=1)
+    if layer.order is not None:
+        return lp_pool(z.unflatten(1, (layer.filters, -1)), layer.order, dim=1)
+    z = z if layer.kind in ELEMENTWISE else z.unflatten(1, (layer.filters, -1))
+    return _pool(plain, layer, z)
 
 
 def _graph(
