@@ -14,6 +14,7 @@ So step t works on the first ``batch_sizes[t]`` rows of the state, and there is 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -79,7 +80,7 @@ class _Plan:
     units: tuple[tuple[str, int], ...]  # kind and filters of each layer
     recompute: bool
 
-    @property
+    @cached_property
     def even(self) -> bool:
         """Whether all sequences are equally long."""
         return self.batch_sizes[0] == self.batch_sizes[-1]
@@ -144,7 +145,7 @@ class _Recurrence(torch.autograd.Function):
         groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
         kernel = kernel_for(z[0])
         for t, h_t in enumerate(plan.steps(out)):
-            s_t = h[: len(h_t)]
+            s_t = h if plan.even else h[: len(h_t)]
             for i, layer in enumerate(layers):
                 zs[i][t].addmm_(s_t, Us[i])
                 s_t = ss[i][t]
@@ -187,13 +188,16 @@ class _Recurrence(torch.autograd.Function):
         groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
         dgroups = [plan.steps(_groups(la, t)) for la, t in zip(layers, dz, strict=True)]
         kernel = kernel_for(z[0])
+        dhs = [dh] * len(hs) if plan.even else [dh[:n] for n in plan.batch_sizes]
+        tanh_backward = torch.ops.aten.tanh_backward.grad_input
+        from_the_top = list(enumerate(layers))[::-1]
         for t in reversed(range(len(hs))):
             # Rows behind those of the next step have ended here: they hold their part of grad_last.
-            dh_t = dh[: len(hs[t])]
+            dh_t = dhs[t]
             if grads is not None:
                 dh_t += grads[t]
-            ds = torch.ops.aten.tanh_backward.grad_input(dh_t, hs[t], grad_input=das[t]).mm(W)
-            for i, layer in reversed(list(enumerate(layers))):
+            ds = tanh_backward(dh_t, hs[t], grad_input=das[t]).mm(W)
+            for i, layer in from_the_top:
                 _drop(ds, masks[i][t], out=ds)
                 _pool_backward(kernel, layer, ds, groups[i][t], dgroups[i][t], dp[i])
                 if i:
