@@ -6,7 +6,7 @@ colour of the text and the backgrounds become clear, so that a figure is readabl
 
 # Okabe and Ito's colours: told apart by the colour-blind, visible on white and on near-black.
 COLORS = {
-    "lp": "#0077bb",
+    "lp": "#1f83c6",
     "l2": "#56b4e9",
     "maxout": "#e69f00",
     "relu": "#d55e00",

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor, nn
+
 from lpunits.paper.checkpoint import Part, restore, save
 from lpunits.paper.datasets.files import write_atomically
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
     from torch.utils.tensorboard import SummaryWriter
 
 
@@ -84,13 +86,16 @@ class Job:
         done: int,
         total: int,
         values: Mapping[str, float],
-        orders: Mapping[str, "Tensor"] | None = None,
+        orders: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Show where the trial is, and write curves and histograms of orders if they are wanted."""
         shown = [
             f"{name.replace('_', ' ')} " + (f"{v:.2%}" if name.endswith("error") else f"{v:.4g}")
             for name, v in values.items()
         ]
+        if orders:
+            p = torch.cat([values.detach().flatten() for values in orders.values()])
+            shown.append(f"p {p.mean():.3g} ({p.min():.3g}..{p.max():.3g})")
         self.show(Progress(done, total, "  ".join(shown)))
         if self.curves is None:
             return
@@ -105,7 +110,7 @@ class Job:
             self._writer.add_histogram(f"orders/{name}", tensor.detach(), done)
         self._writer.flush()
 
-    def keep(self, model: "nn.Module") -> None:
+    def keep(self, model: nn.Module) -> None:
         """Write the trained weights, with the trial's config in the header of the file."""
         from safetensors.torch import save as to_bytes
 

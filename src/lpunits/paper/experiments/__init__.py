@@ -10,7 +10,13 @@ from lpunits.paper.experiment import Experiment
 EXPERIMENTS = {
     "fig1": "fig1",
     "toy": "toy",
+    "table1": "table1",
+    "fixed-p": "fixed_p",
+    "table2": "table2",
+    "table3": "table3",
     "table4": "table4",
+    "mnist5": "mnist5",
+    "mnist": "mnist",
 }
 
 

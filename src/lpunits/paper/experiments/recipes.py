@@ -1,0 +1,145 @@
+"""What the feed-forward experiments share: a recipe for each dataset, and how results are read.
+
+The scale ``quick`` has no download, so the embedded digits stand in for MNIST and for the faces,
+and Pentomino is small. A stand-in's numbers are its own: they stand beside the paper's, never in
+their place.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from lpunits.paper.experiment import Result, Scale
+from lpunits.paper.train import FeedForward
+
+UNITS = ("lp", "l2", "maxout", "relu")
+
+# What the paper writes, by our name of the dataset it was measured on.
+PAPER_ERROR = {
+    "mnist": {"lp": "0.97%", "maxout": "0.94%"},
+    "tfd": {"lp": "20.75%", "l2": "21%", "relu": "21.29%"},
+    "pentomino": {"lp": "31.38% (text), 31.85% (table)"},
+    "covertype": {"lp": "2.83%", "maxout": "2.78%"},
+}
+PAPER_ORDERS = {"mnist": "3.44 ± 0.38", "tfd": "2.04 ± 0.22", "pentomino": "5.81 ± 1.56"}
+STANDS_FOR = {"digits": "mnist", "fer2013": "tfd"}
+TITLES = {
+    "mnist": "MNIST",
+    "digits": "digits (8 x 8)",
+    "tfd": "TFD",
+    "fer2013": "FER2013",
+    "pentomino": "Pentomino",
+    "covertype": "Covertype",
+}
+
+# Momentum, dropout and norms are those of maxout's recipe; an Lp unit shares its gradient among
+# its filters, hence the higher rate, and orders need a rate of their own to move.
+MNIST = FeedForward(
+    "mnist",
+    hidden=(240, 240),
+    filters=5,
+    order=2.0,
+    input_dropout=0.2,
+    dropout=0.5,
+    weight_range=0.05,
+    lr=0.35,
+    max_norm=1.9365,
+    epochs=50,
+)
+ONE_LAYER = FeedForward("mnist", hidden=(400,), filters=6, order=3.0, final_momentum=0.9)
+
+
+def two_layers(scale: Scale) -> FeedForward:
+    """The net of Table 2 for MNIST: two layers, dropout."""
+    if scale == "paper":
+        return replace(MNIST, epochs=100, last_epochs=30)
+    small = replace(MNIST, data="digits", hidden=(64, 64), filters=4, weight_range=None, lr=0.3)
+    if scale == "smoke":
+        return replace(small, hidden=(16, 16), filters=2, epochs=3, last_epochs=1)
+    return replace(small, input_dropout=0.1, dropout=0.2, epochs=40)
+
+
+def one_layer(scale: Scale) -> list[FeedForward]:
+    """The nets of Table 1: one layer of 400 units with 6 filters, on each dataset."""
+    pentomino = replace(
+        ONE_LAYER,
+        data="pentomino",
+        weight_range=0.02,
+        center_inputs=True,
+        momentum=0.9,
+        order_scale=30.0,
+        weight_decay=3e-4,
+        epochs=20,
+    )
+    if scale == "paper":
+        mnist = replace(ONE_LAYER, lr=0.1, order_scale=20.0, weight_decay=1e-5, epochs=40)
+        faces = replace(
+            ONE_LAYER, data="fer2013", lr=0.02, order_scale=20.0, weight_decay=1e-4, epochs=40
+        )
+        return [mnist, faces, replace(faces, data="tfd"), pentomino]
+    digits = replace(ONE_LAYER, data="digits", hidden=(100,), lr=0.1, order_scale=20.0, epochs=40)
+    counts = (("train", 20_000), ("valid", 2_000), ("test", 4_000))
+    small = replace(pentomino, data_options=counts, hidden=(100,), epochs=10)
+    if scale == "smoke":
+        few = (("train", 300), ("valid", 100), ("test", 100))
+        return [
+            replace(digits, hidden=(12,), epochs=3),
+            replace(small, data_options=few, hidden=(8,), filters=2, epochs=2),
+        ]
+    return [digits, small]
+
+
+def title(config: FeedForward) -> str:
+    """The name of the data for a table, with the size of a generated set."""
+    sizes = dict(config.data_options)
+    size = f", {sizes['train']:,} images" if "train" in sizes else ""
+    return f"{TITLES[config.data]}{size}"
+
+
+def papers(numbers: dict[str, str], data: str) -> str:
+    """The paper's number for a dataset, or for the one that it stands in for."""
+    if data in numbers:
+        return numbers[data]
+    other = STANDS_FOR.get(data)
+    return f"{numbers[other]} on {TITLES[other]}" if other in numbers else "none"
+
+
+def test_error(result: Result) -> float:
+    """The number that is reported: after the last stage, if there was one."""
+    outcome = result.outcome
+    return float(outcome.get("last_stage", outcome["metrics"])["test"]["error"])
+
+
+def orders(result: Result, when: str = "final") -> Tensor:
+    """The orders of all units, ``initial`` or ``final``."""
+    values = [float(p) for layer in result.outcome["orders"] for p in layer[when]]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def moved(result: Result) -> float:
+    """How far the orders of a net went from their start, in the mean over the units."""
+    return (orders(result) - orders(result, "initial")).abs().mean().item()
+
+
+def by_data(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
+    """Results with the title of their data, in the order in which it first appears."""
+    names = list(dict.fromkeys(title(r.config) for r in results))
+    ordered = sorted(results, key=lambda r: names.index(title(r.config)))
+    return [(name, list(found)) for name, found in groupby(ordered, lambda r: title(r.config))]
+
+
+def compared(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Whether one mean is ``lower``, ``higher`` or, within the spread, ``not told apart``."""
+    difference = statistics.fmean(ours) - statistics.fmean(theirs)
+    if min(len(ours), len(theirs)) > 1:
+        error = statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)
+        if abs(difference) <= 2 * math.sqrt(error):
+            return "not told apart"
+    if difference == 0:
+        return "not told apart"
+    return "lower" if difference < 0 else "higher"
