@@ -77,7 +77,9 @@ def test_the_file_is_strict_json_with_a_row_of_a_list_to_a_line(tmp_path):
     outcome = {"orders": orders, "curve": [1.0, 2.0], "empty": {}, "text": 'a "b"\n'}
     path = Records(tmp_path).write(finished(Trial(Sum(), 0), **outcome))
     assert json.loads(path.read_text())["outcome"] == outcome
-    assert '{"layer": "0", "final": [2.0, 2.5]},' in [s.strip() for s in path.read_text().split("\n")]
+    assert '{"layer": "0", "final": [2.0, 2.5]},' in [
+        s.strip() for s in path.read_text().split("\n")
+    ]
     with pytest.raises(ValueError, match="not JSON compliant"):
         Records(tmp_path).write(finished(Trial(Sum(), 1), loss=float("nan")))
     assert [p.name for p in tmp_path.iterdir()] == [path.name]

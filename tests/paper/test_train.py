@@ -156,7 +156,11 @@ def test_without_an_order_of_its_own_rate_the_orders_hardly_move(tmp_path):
     def movement(scale):
         config = dataclasses.replace(SMALL, order_scale=scale)
         outcome = config.run(0, Job(tmp_path / str(scale)))
-        return max(abs(a - b) for o in outcome["orders"] for a, b in zip(o["initial"], o["final"], strict=True))
+        return max(
+            abs(a - b)
+            for o in outcome["orders"]
+            for a, b in zip(o["initial"], o["final"], strict=True)
+        )
 
     assert movement(50.0) > 5 * movement(1.0) > 0
     assert movement(0.0) == 0

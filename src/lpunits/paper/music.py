@@ -17,10 +17,11 @@ from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence
 
 from lpunits import DOTRNN, param_groups
-from lpunits.orders import Ordered
+from lpunits.mlp import ACTIVATIONS
 from lpunits.paper.checkpoint import Part
-from lpunits.paper.datasets import Dataset, load
+from lpunits.paper.datasets import Dataset, info, load
 from lpunits.paper.job import Job
+from lpunits.paper.train import orders, rounded
 from lpunits.recurrence import ELEMENTWISE
 
 KEYS = 88
@@ -130,8 +131,8 @@ class Music:
         batch: Pieces at a time.
         window: Steps of truncated backpropagation; 0: whole pieces.
         optimizer: ``adam``, or ``sgd`` with momentum.
-        rate: The learning rate.
-        order_rate: The factor of the orders' rate.
+        lr: The learning rate.
+        order_scale: The factor of the orders' rate.
         momentum: Of ``sgd``.
         clip: The largest norm of the gradient; 0: any.
         weight_decay: Of the weights, not of orders and centres.
@@ -155,8 +156,8 @@ class Music:
     batch: int = 16
     window: int = 0
     optimizer: str = "adam"
-    rate: float = 1e-3
-    order_rate: float = 5.0
+    lr: float = 1e-3
+    order_scale: float = 5.0
     momentum: float = 0.9
     clip: float = 1.0
     weight_decay: float = 0.0
@@ -164,6 +165,22 @@ class Music:
     patience: int = 5
     halvings: int = 4
     transpose: int = 0
+
+    def __post_init__(self) -> None:
+        info(self.data)  # an unknown name is told at once
+        for name, known in (
+            ("model", (*ACTIVATIONS, "rnn", "gru")),
+            ("optimizer", ("adam", "sgd")),
+            ("dropout_per", ("step", "sequence")),
+        ):
+            if getattr(self, name) not in known:
+                expected = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise ValueError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+        for name, least in (("batch", 1), ("epochs", 1), ("patience", 1), ("window", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.transpose < KEYS:
+            raise ValueError(f"transpose must be from 0 to {KEYS - 1}, got {self.transpose}")
 
     @property
     def label(self) -> str:
@@ -189,16 +206,14 @@ class Music:
 
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """Train, choose the epoch by validation, and evaluate there."""
-        if self.optimizer not in ("adam", "sgd"):
-            raise ValueError(f"optimizer must be adam or sgd, got {self.optimizer!r}")
         data = load(self.data)
         torch.manual_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         net = self.net()
-        start = _orders(net)
+        start = orders(net)
         _start_from_marginals(net, data.train.features)
         groups = param_groups(
-            net, self.rate, order_scale=self.order_rate, weight_decay=self.weight_decay
+            net, self.lr, order_scale=self.order_scale, weight_decay=self.weight_decay
         )
         optimizer: torch.optim.Optimizer = (
             torch.optim.Adam(groups)
@@ -222,7 +237,8 @@ class Music:
                 diverged = f"the loss was not finite in epoch {facts['epoch'] + 1}"
                 break
             facts["epoch"] += 1
-            facts["curve"].append([facts["epoch"], round(loss, 4), round(valid, 4)])
+            row = {"epoch": facts["epoch"], "loss": round(loss, 4), "valid_nll": round(valid, 4)}
+            facts["curve"].append(row)
             if facts["best"] is None or valid < facts["best"]:
                 facts |= {"best": valid, "best_epoch": facts["epoch"], "since": 0}
                 best.update({k: t.detach().clone() for k, t in net.state_dict().items()})
@@ -234,7 +250,7 @@ class Music:
                 for group in optimizer.param_groups:
                     group["lr"] /= 2
             values = {"loss": loss, "valid_nll": valid, "best": facts["best"]}
-            job.epoch(facts["epoch"], self.epochs, values, _orders(net))
+            job.epoch(facts["epoch"], self.epochs, values, orders(net))
             job.save(parts, facts)
         if not best:
             return {"diverged": diverged, "curve": facts["curve"]}
@@ -300,10 +316,10 @@ class Music:
             "curve": facts["curve"],
         }
         if start:
-            outcome["orders"] = {
-                name: {"initial": _rounded(start[name]), "final": _rounded(p)}
-                for name, p in _orders(net).items()
-            }
+            outcome["orders"] = [
+                {"layer": name, "initial": rounded(start[name]), "final": rounded(p)}
+                for name, p in orders(net).items()
+            ]
             outcome["excerpt"] = excerpt(net, data.test.features[0][:EXCERPT])
         return outcome
 
@@ -318,12 +334,11 @@ def _start_from_marginals(net: nn.Module, rolls: Sequence[Tensor]) -> None:
 
 def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:
     """The DOT-RNN; elementwise units have one filter, and so many units that weights are equal."""
-    units, filters = config.units, config.filters
+    width, units, filters = config.hidden, config.units, config.filters
     output, output_filters = config.output_units, config.output_filters
     if kind in ELEMENTWISE:
-        units, filters = round(units * (filters + 1) / 2), 1
+        units, filters = round(units * (filters * (width + KEYS) + width) / (2 * width + KEYS)), 1
     if kind == "sigmoid":
-        width = config.hidden
         output = round(output * (output_filters * width + KEYS) / (width + KEYS))
         output_filters = 1
     return DOTRNN(
@@ -386,15 +401,3 @@ def excerpt(net: nn.Module, roll: Tensor) -> dict[str, list[str]]:
         name: [bytes(row).hex() for row in (255 * t).round().to(torch.uint8).tolist()]
         for name, t in (("truth", roll), ("probability", probability))
     }
-
-
-def _orders(net: nn.Module) -> dict[str, Tensor]:
-    return {
-        name: module.order.detach().clone()
-        for name, module in net.named_modules()
-        if isinstance(module, Ordered)
-    }
-
-
-def _rounded(orders: Tensor) -> list[float]:
-    return [round(p, 4) for p in orders.tolist()]

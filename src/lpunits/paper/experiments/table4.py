@@ -41,7 +41,7 @@ def trials(scale: Scale) -> list[Trial]:
         return [Trial(replace(small, model=model), 0) for model in ("lp", "gru")]
     if scale == "quick":
         data = "jsb" if info("jsb").present else "chords"
-        quick = Music(data, hidden=80, units=80, output_units=80, epochs=12, rate=4e-3)
+        quick = Music(data, hidden=80, units=80, output_units=80, epochs=12, lr=4e-3)
         return [Trial(replace(quick, model=model), seed) for model in MODELS for seed in range(2)]
     found = [
         Trial(replace(config, model=model), seed)
@@ -139,8 +139,8 @@ def _orders(results: Sequence[Result]) -> Table:
     rows = []
     for data in dict.fromkeys(r.config.data for r in results):
         found = [r.outcome["orders"] for r in results if r.config.data == data]
-        final = [p for orders in found for layer in orders.values() for p in layer["final"]]
-        initial = [p for orders in found for layer in orders.values() for p in layer["initial"]]
+        final = [p for orders in found for layer in orders for p in layer["final"]]
+        initial = [p for orders in found for layer in orders for p in layer["initial"]]
         numbers = (
             statistics.fmean(initial),
             statistics.fmean(final),
@@ -158,12 +158,7 @@ def histogram(results: Sequence[Result]) -> Figure:
     names = list(dict.fromkeys(r.config.data for r in results))
     fig = Figure(figsize=(3.4 * len(names) + 1, 2.8), layout="constrained")
     for axes, data in zip(fig.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        layers = [
-            layer
-            for r in results
-            if r.config.data == data
-            for layer in r.outcome["orders"].values()
-        ]
+        layers = [layer for r in results if r.config.data == data for layer in r.outcome["orders"]]
         final = [p for layer in layers for p in layer["final"]]
         bins = np.geomspace(min(final) * 0.98, max(final) * 1.02, 31)
         axes.hist(final, bins=list(bins), color=COLORS["lp"])
