@@ -14,7 +14,6 @@ So step t works on the first ``batch_sizes[t]`` rows of the state, and there is 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -80,7 +79,7 @@ class _Plan:
     units: tuple[tuple[str, int], ...]  # kind and filters of each layer
     recompute: bool
 
-    @cached_property
+    @property
     def even(self) -> bool:
         """Whether all sequences are equally long."""
         return self.batch_sizes[0] == self.batch_sizes[-1]
@@ -143,9 +142,9 @@ class _Recurrence(torch.autograd.Function):
         masks = [plan.masks(layer.mask) for layer in layers]
         zs, ss = list(map(plan.steps, z)), list(map(plan.steps, s))
         groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
-        kernel = kernel_for(z[0])
+        kernel, even = kernel_for(z[0]), plan.even
         for t, h_t in enumerate(plan.steps(out)):
-            s_t = h if plan.even else h[: len(h_t)]
+            s_t = h if even else h[: len(h_t)]
             for i, layer in enumerate(layers):
                 zs[i][t].addmm_(s_t, Us[i])
                 s_t = ss[i][t]
