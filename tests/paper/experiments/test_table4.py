@@ -11,7 +11,7 @@ from lpunits.paper.records import Records
 @pytest.fixture
 def results(smoke):
     found = Records(smoke / "records").results(get("table4").trials("smoke"))
-    assert len(found) == 2
+    assert len(found) == 3
     return found
 
 
@@ -19,7 +19,7 @@ def test_the_section_of_the_smoke_run(results):
     section = table4.section(results)
     assert section.verdict.startswith("chords: Lp units reach ")
     table, orders = section.tables
-    assert [row[1] for row in table.rows] == ["DOT-RNN, Lp", "GRU"]
+    assert [row[1] for row in table.rows] == ["DOT-RNN, Lp", "RNN", "GRU"]
     assert orders.rows[0][0] == "chords"
     assert {picture.name for picture in section.pictures} == {"table4-roll", "table4-orders"}
     without = table4.section([r for r in results if r.config.model != "lp"])
@@ -37,7 +37,7 @@ def test_the_roll_shows_truth_and_probability(results):
 
 def paper_results(results, test, transpose=0):
     """The records of the smoke run, as if they were of the full scale."""
-    lp, gru = results
+    lp, _, gru = results
     trials = [t for t in table4.trials("paper") if t.config.data == "jsb"]
     chosen = [
         t for t in trials if t.config.model in ("lp", "gru") and t.config.transpose == transpose

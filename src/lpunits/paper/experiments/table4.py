@@ -37,7 +37,7 @@ def trials(scale: Scale) -> list[Trial]:
     """Every network on every collection, with the same budget."""
     if scale == "smoke":
         small = Music("chords", hidden=16, units=12, output_units=12, epochs=2, batch=40)
-        return [Trial(replace(small, model=model), 0) for model in ("lp", "gru")]
+        return [Trial(replace(small, model=model), 0) for model in ("lp", "rnn", "gru")]
     if scale == "quick":
         quick = Music(
             "chords", hidden=64, units=64, output_units=64, batch=8, dropout=0.1, lr=5e-3, epochs=12
@@ -70,7 +70,7 @@ def section(results: Sequence[Result]) -> Section:
     rows = []
     for (data, model, transpose), found in groups.items():
         moved = f", transposed by up to {transpose} semitones" if transpose else ""
-        claimed = PAPER.get(f"DOT-RNN, {NAMES[model]}", {}).get(data) if not transpose else None
+        claimed = None if transpose else PAPER.get(_name(model), {}).get(data)
         nll = [r.outcome["nll"] for r in found]
         rows.append(
             [
