@@ -145,7 +145,7 @@ class DTRNN(nn.Module):
         input: Input,
         hx: Tensor | None = None,
         *,
-        lengths: Tensor | Sequence[int] | None = None,
+        lengths: Lengths | None = None,
     ) -> tuple[Input, Tensor]:
         """The states of all steps, and the last one of each sequence.
 
@@ -238,9 +238,8 @@ class DTRNN(nn.Module):
         mask = None
         if self.dropout and self.training:
             masks = rows if self.dropout_per == "step" else len(h)
-            units = layer.out_features if isinstance(layer, nn.Linear) else layer.units
-            keep = 1 - self.dropout
-            mask = h.new_empty(masks, int(units)).bernoulli_(keep).div_(keep)  # type: ignore[arg-type]
+            units, keep = layer.get_parameter("weight").shape[-2], 1 - self.dropout
+            mask = h.new_empty(masks, units).bernoulli_(keep).div_(keep)
         if isinstance(layer, LpLinear):
             bias = None if layer.center is None else -layer.center.flatten()
             order = layer.order.to(layer.weight.dtype)
@@ -389,7 +388,7 @@ class DOTRNN(nn.Module):
         input: Input,
         hx: Tensor | None = None,
         *,
-        lengths: Tensor | Sequence[int] | None = None,
+        lengths: Lengths | None = None,
     ) -> tuple[Input, Tensor]:
         """The logits of all steps, and the last state of each sequence; see :class:`DTRNN`."""
         states, last = self.rnn(input, hx, lengths=lengths)
