@@ -15,11 +15,12 @@ ALLOWED = {
     "functional": {"kernels"},
     "orders": set(),
     "layers": {"functional", "orders"},
-    "mlp": {"layers", "orders"},
+    "dropout": {"kernels"},
+    "mlp": {"dropout", "layers", "orders"},
     "recurrence": {"functional", "kernels"},
     "rnn": {"functional", "layers", "mlp", "orders", "recurrence"},
-    "optim": set(),
-    "__init__": {"functional", "layers", "mlp", "optim", "orders", "rnn"},
+    "optim": {"kernels"},
+    "__init__": {"dropout", "functional", "layers", "mlp", "optim", "orders", "rnn"},
 }
 
 

@@ -1,5 +1,6 @@
 """Learned-norm pooling for PyTorch: exact at every input, the norm's order learned per unit."""
 
+from lpunits.dropout import Dropout
 from lpunits.functional import lp_pool, maxout
 from lpunits.layers import (
     GlobalLpPool,
@@ -20,6 +21,7 @@ __all__ = [
     "DOTRNN",
     "DTRNN",
     "MLP",
+    "Dropout",
     "GlobalLpPool",
     "LpLinear",
     "LpPool",

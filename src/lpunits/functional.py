@@ -95,8 +95,11 @@ def lp_pool_windows(z: Tensor, p: Tensor, size: tuple[int, ...], stride: tuple[i
     z is ``(batch, channels, ...)``. Where the kernel knows windows they are read in place;
     elsewhere they are laid out side by side first.
     """
-    in_place = hasattr(kernel_for(z), "forward_windows") and stride[-1] <= LARGEST_STRIDE
-    if in_place and not inside_a_transform(z, p):
+    if (
+        not inside_a_transform(z, p)
+        and stride[-1] <= LARGEST_STRIDE
+        and hasattr(kernel_for(z), "forward_windows")
+    ):
         return _LpPoolWindows.apply(z, p, size, stride)  # type: ignore[no-any-return, no-untyped-call]
     return _pool_unfolded(z, p, size, stride)
 

@@ -235,21 +235,22 @@ class DTRNN(nn.Module):
 
     def _layer(self, layer: nn.Module, h: Tensor, rows: int) -> Layer:
         """The layer's tensors, and a new mask for dropout."""
-        mask = None
-        if self.dropout and self.training:
-            masks = rows if self.dropout_per == "step" else len(h)
-            units, keep = layer.get_parameter("weight").shape[-2], 1 - self.dropout
-            mask = h.new_empty(masks, units).bernoulli_(keep).div_(keep)
-        if isinstance(layer, LpLinear):
-            bias = None if layer.center is None else -layer.center.flatten()
-            order = layer.order.to(layer.weight.dtype)
-            return Layer("lp", layer.filters, layer.weight.flatten(0, 1), bias, order, mask)
+        if isinstance(layer, nn.Linear):
+            mask = self._mask(h, rows, layer.out_features)
+            return Layer(self.activation, 1, layer.weight, layer.bias, None, mask)
+        assert isinstance(layer, LpLinear | MaxoutLinear)
+        weight, mask = layer.weight.flatten(0, 1), self._mask(h, rows, layer.units)
         if isinstance(layer, MaxoutLinear):
             bias = None if layer.bias is None else layer.bias.flatten()
-            weight = layer.weight.flatten(0, 1)
             return Layer("maxout", layer.filters, weight, bias, None, mask)
-        assert isinstance(layer, nn.Linear)
-        return Layer(self.activation, 1, layer.weight, layer.bias, None, mask)
+        bias = None if layer.center is None else -layer.center.flatten()
+        return Layer("lp", layer.filters, weight, bias, layer.order.to(weight.dtype), mask)
+
+    def _mask(self, h: Tensor, rows: int, units: int) -> Tensor | None:
+        if not (self.dropout and self.training):
+            return None
+        masks, keep = rows if self.dropout_per == "step" else len(h), 1 - self.dropout
+        return h.new_empty(masks, units).bernoulli_(keep).div_(keep)
 
     def _slopes(self, layer: nn.Module) -> Tensor:
         """How a unit answers to a small change of standard normal projections, per unit."""

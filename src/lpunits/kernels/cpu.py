@@ -3,7 +3,6 @@
 It reads z once forward and once backward, and makes no temporary of its size.
 """
 
-import ctypes
 import math
 import operator
 import struct
@@ -11,11 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate
-from pathlib import Path
-from typing import Any
 
 import torch
-from llvmlite import binding as llvm
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -24,32 +20,12 @@ from lpunits.kernels.plain import Gradients
 from lpunits.kernels.tiles import Spec
 
 LONGEST_PACKED = 8  # longer groups share the lanes of a vector
-CHUNK = 320  # rows of tiles that are worked on together: they should fit into the nearest cache
+CHUNK = 160  # rows of tiles that are worked on together: they should fit into the nearest cache
 SMALLEST_PARALLEL = 1 << 13  # values; below, waking threads costs more than they save
 
 Sizes = tuple[int, ...]
 _DTYPES = {torch.float32: "float", torch.float16: "half", torch.bfloat16: "bfloat"}
 _arguments = struct.Struct(f"{len(tiles.ARGUMENTS)}q").pack
-
-
-def _openmp() -> ctypes.CDLL | None:
-    """The library that runs torch's threads, whose pool we share; None where it is another one."""
-    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
-        library = ctypes.CDLL(str(path))
-        library.GOMP_parallel.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_char_p,
-            ctypes.c_uint,
-            ctypes.c_uint,
-        )
-        library.GOMP_parallel.restype = None
-        for name in ("omp_get_thread_num", "omp_get_num_threads"):
-            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
-        return library
-    return None
-
-
-_OPENMP = _openmp()
 
 
 def supports(z: Tensor) -> bool:
@@ -58,18 +34,8 @@ def supports(z: Tensor) -> bool:
 
 
 @cache
-def _function(spec: Spec, threads: int) -> Callable[[Any], None]:
-    """The compiled function, which takes the list of arguments and runs on all threads."""
-    engine, address = simd.compiled(repr(spec), lambda: pooling.module(spec), "run")
-    _ENGINES.append(engine)
-    if threads == 1:
-        return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
-    assert _OPENMP is not None
-    team = _OPENMP.GOMP_parallel
-    return lambda arguments: team(address, arguments, threads, 0)
-
-
-_ENGINES: list[Any] = []  # keep the machine code alive
+def _function(spec: Spec, threads: int) -> Callable[[bytes], None]:
+    return simd.compiled(repr(spec), lambda: pooling.module(spec), threads)
 
 
 class _Compiled:
@@ -79,15 +45,15 @@ class _Compiled:
     threads: int
 
     @cached_property
-    def forward(self) -> Callable[[Any], None]:
+    def forward(self) -> Callable[[bytes], None]:
         return _function(self.spec, self.threads)
 
     @cached_property
-    def backward(self) -> Callable[[Any], None]:
+    def backward(self) -> Callable[[bytes], None]:
         return _function(replace(self.spec, backward=True), self.threads)
 
     @cached_property
-    def backward_with_center(self) -> Callable[[Any], None]:
+    def backward_with_center(self) -> Callable[[bytes], None]:
         return _function(replace(self.spec, backward=True, center_grad=True), self.threads)
 
 
@@ -278,7 +244,7 @@ def _plan(
         splat=splat,
         parallel=False,
     )
-    threads = 1 if _OPENMP is None or math.prod(shape) < SMALLEST_PARALLEL else most_threads
+    threads = 1 if not simd.PARALLEL or math.prod(shape) < SMALLEST_PARALLEL else most_threads
     spec = replace(spec, parallel=threads > 1)
     return _Plan(
         contiguous=contiguous,
@@ -298,7 +264,7 @@ def _plan(
         center_tail=center_tail,
         dp_size=count * lanes if splat else count + p_tail,
         dc_size=dc_size if dc_size < max(math.prod(shape), 1 << 20) else 0,
-        scratch=(tiles.SLOTS + rows + 1) * chunk * lanes,
+        scratch=(tiles.SLOTS + 2 * rows + 1) * chunk * lanes,
         threads=threads,
         numbers=(0, 0, n, inner, groups, centers, orders, step, 0, 0, chunk),
         spec=spec,
@@ -423,7 +389,7 @@ def _plan_windows(
     tables = torch.cat([bases, offsets])
     images, inner = (batch, channels) if channels_last else (batch * channels, out[-1])
     n, groups = len(offsets), batch * channels * math.prod(out)
-    threads = 1 if _OPENMP is None or groups * n < SMALLEST_PARALLEL else most_threads
+    threads = 1 if not simd.PARALLEL or groups * n < SMALLEST_PARALLEL else most_threads
     lanes = simd.lanes()
     chunk = min(max(CHUNK // n, 1), lanes)
     orders, order_step = (1, 1) if channels_last else (channels, len(bases))
@@ -433,7 +399,7 @@ def _plan_windows(
         out_shape=[batch, *out, channels] if channels_last else [batch, channels, *out],
         tables=tables,
         threads=threads,
-        scratch=(tiles.SLOTS + n + 1) * chunk * lanes,
+        scratch=(tiles.SLOTS + 2 * n + 1) * chunk * lanes,
         numbers=(
             *(tables.data_ptr(), tables.data_ptr() + 8 * len(bases)),
             *(n, inner, groups, images, orders, order_step, image, len(bases), chunk),

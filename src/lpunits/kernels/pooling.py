@@ -24,6 +24,7 @@ How single precision keeps its digits:
 - The order's gradient is a sum of terms that are never negative where a group is nearly tied.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -97,7 +98,8 @@ def find_largest(tile: Tile) -> tuple[Value, Value]:
         bits = tile.magnitude(i).bits
         most.set(larger(bits, most.get()))
         if watch:  # denormal entries; 0 becomes the largest of all
-            least.set((bits - 1).smaller_unsigned(least.get()))
+            low = bits - 1
+            least.set(pick(low.unsigned_less(least.get()), low, least.get()))
 
     tile.each(row)
     bits = tile.join(most.get(), larger)
@@ -141,7 +143,7 @@ def sum_slopes(tile: Tile, m: Value) -> tuple[Value, Value]:
         log_r = ratios.log2(i)
         slope = exp2(less_1 * log_r, None, tile.precision)
         power = ratios.ratio(i) * slope
-        tile.keep(i, slope)
+        tile.keep(i, slope, log_r)
         total.set(total.get() + power)
         moment.set(moment.get() + power * log_r)
 
@@ -181,7 +183,8 @@ def finish_forward(tile: Tile, m: Value, s: Value) -> None:
     tile.put(m * Root(tile, p, s).value)
 
 
-_SERIES = tuple(1 / x for x in (2, 6, 24, 120, 720, 5040, 40320))
+# (1 - (1 + d) exp(-d)) / d^2
+_SERIES = tuple((-1) ** k * (k + 1) / math.factorial(k + 2) for k in range(8))
 
 
 def finish_sums(tile: Tile, m: Value, s: Value, moment: Value) -> tuple[Value, Value]:
@@ -202,30 +205,38 @@ def finish_sums(tile: Tile, m: Value, s: Value, moment: Value) -> tuple[Value, V
         scale = pick(tied, tile.number(0.0), scale)
     else:
         with tile.code.when(tied, likely=False):
-            exact, near = tied_divergence(tile, ratios, p, mean, inverse)
+            exact, near = tied_divergence(tile, ratios, p, mean, divergence.get())
             divergence.set(pick(tied & near, exact, divergence.get()))
     tile.add_order_gradient(scale * divergence.get())
     return factor, tied
 
 
 def tied_divergence(
-    tile: Tile, ratios: Ratios, p: Value, mean: Value, inverse: Value
+    tile: Tile, ratios: Ratios, p: Value, mean: Value, roughly: Value
 ) -> tuple[Value, Value]:
-    """log2(1 + sum_i w_i (exp(d_i) - 1 - d_i)), d_i the mean of ln(r^p) minus ln(r_i^p).
+    """The divergence without cancellation, and the lanes that are near enough for a series.
 
-    No term is negative: nothing cancels. And the lanes in which d_i is small enough for a series.
+    With d_i the mean of ln(r^p) minus ln(r_i^p), the weights are exp(D - d_i) / N, and D itself is
+    log(1 + sum_i w_i (exp(d_i) - 1 - d_i)), where no term is negative.
     """
+    scale = p * LN_2
     spread, widest = tile.variable(0.0), tile.variable(0.0)
 
     def row(i: Any) -> None:
-        d = p * LN_2 * (mean - ratios.log2(i))
-        weight = ratios.ratio(i) * tile.kept(i) * inverse
-        spread.set(spread.get() + weight * (polynomial(d, _SERIES) * (d * d)))
-        inside = ratios.ratio(i) > 0.0  # long groups end with lanes of zeros
-        widest.set(larger(pick(inside, d * d, 0.0), widest.get()))
+        log_r = tile.kept_log(i) if tile.precision is SINGLE else ratios.log2(i)
+        d = scale * mean - scale * log_r
+        square = d * d
+        term = polynomial(d, _SERIES) * square
+        lanes_left = tile.lanes_of_row(i)
+        if tile.long and lanes_left is not None:
+            term, square = pick(lanes_left, term, 0.0), pick(lanes_left, square, 0.0)
+        spread.set(spread.get() + term)
+        widest.set(larger(square, widest.get()))
 
     tile.each(row)
-    total = tile.join(spread.get(), Value.__add__)
+    nats = roughly * LN_2
+    weight = (1.0 + nats + nats * nats * 0.5) * (1.0 / tile.size())
+    total = tile.join(spread.get(), Value.__add__) * weight
     return log2_1p(total), tile.join(widest.get(), larger) < 0.5
 
 
@@ -233,7 +244,7 @@ def write_gradient(tile: Tile, factor: Value) -> None:
     """du/dz_i = sign(z_i - c_i) r_i^(p-1) times the factor."""
 
     def gradient(i: Any) -> Value:
-        size, b = tile.kept(i) * factor, tile.value(i)
+        size, b = tile.kept_slope(i) * factor, tile.value(i)
         signed = (size.bits ^ (b.bits & tile.number(-0.0).bits)).as_float
         return pick(b == 0.0, tile.number(0.0), signed)
 
@@ -251,10 +262,7 @@ def module(spec: Spec) -> ir.Module:
     (pointer,) = code.parameters
     call = {name: code.load(pointer, k, I64) for k, name in enumerate(ARGUMENTS)}
     zero, one = code.number(I64, 0), code.number(I64, 1)
-    thread, threads = zero, one
-    if spec.parallel:
-        thread = code.call_external("omp_get_thread_num").to(I64)
-        threads = code.call_external("omp_get_num_threads").to(I64)
+    thread, threads = code.team(spec.parallel)
     for table in ("dp", "dc", "scratch"):
         call[table] = call[table] + thread * call[f"{table}_row"] * 4
     width = lanes()
@@ -344,7 +352,7 @@ def _chunk(
                 here.hand_on(SUM, here.number(1.0))
                 if spec.backward:
                     here.hand_on(MOMENT, here.number(0.0))
-                    here.each(lambda i: here.keep(i, here.number(0.0)))
+                    here.each(lambda i: here.keep(i, here.number(0.0), here.number(0.0)))
             with common:
                 here.hand_on(LARGEST, m)
                 if spec.backward:
@@ -376,7 +384,7 @@ def _chunk(
             if long:
                 with code.when(here.handed(MOMENT, shared=True)[0] > 0.0, likely=False):
                     leave(block)
-                    here.each(lambda i: here.keep(i, here.number(0.0)))
+                    here.each(lambda i: here.keep(i, here.number(0.0), here.number(0.0)))
             write_gradient(here, factor)
 
     with code.loop(zero, careless.get()) as k:

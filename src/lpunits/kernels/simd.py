@@ -7,6 +7,7 @@ processor at hand, so that nobody needs a compiler; the code is kept in a folder
 """
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite
+import torch
 from llvmlite import binding as llvm
 from llvmlite import ir
 
@@ -179,10 +181,13 @@ class Value:
         function = module.globals.get(full) or ir.Function(module, kind, full)
         return Value(self.builder, self.builder.call(function, given))
 
-    def smaller_unsigned(self, other: "Value") -> "Value":
-        """The smaller of two integers that count as having no sign."""
-        less = self.builder.icmp_unsigned("<", self.ir, other.ir)
-        return Value(self.builder, self.builder.select(less, self.ir, other.ir))
+    def unsigned_less(self, other: "Value") -> "Value":
+        """Whether it is smaller than another integer, if both count as having no sign."""
+        return Value(self.builder, self.builder.icmp_unsigned("<", self.ir, other.ir))
+
+    def shifted_right(self, bits: int) -> "Value":
+        """An integer without its lowest bits, filled up with zeros."""
+        return Value(self.builder, self.builder.lshr(self.ir, self.constant(bits).ir))
 
     def cast(self, kind: Any) -> "Value":
         """The same bits as another type."""
@@ -197,6 +202,14 @@ class Value:
         one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), self.ir, I32(0))
         zeros = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
         return Value(self.builder, self.builder.shuffle_vector(one, one, zeros))
+
+    def joined(self, how: Callable[["Value", "Value"], "Value"]) -> "Value":
+        """One number in all lanes, made of all of them two by two."""
+        value, width = self, self.type.count
+        while width > 1:
+            width //= 2
+            value = how(value, value.shuffle([j ^ width for j in range(self.type.count)]))
+        return value
 
     def shuffle(self, lanes: list[int], other: "Value | None" = None) -> "Value":
         """The given lanes; those of ``other`` are counted on from the last of this one's."""
@@ -341,6 +354,18 @@ class Code:
         index = index if isinstance(index, Value) else self.number(I64, index)
         return self.builder.inttoptr((base + index * _size(kind)).ir, POINTER)
 
+    def first_lanes(self, count: Value) -> Value:
+        """The first lanes of a vector, up to a number of them."""
+        numbers = ir.Constant(ir.VectorType(I32, lanes()), list(range(lanes())))
+        return Value(self.builder, numbers) < count.to(I32).spread(lanes())
+
+    def team(self, parallel: bool) -> tuple[Value, Value]:
+        """The number of this thread, and how many there are."""
+        if not parallel:
+            return self.number(I64, 0), self.number(I64, 1)
+        thread = self.call_external("omp_get_thread_num").to(I64)
+        return thread, self.call_external("omp_get_num_threads").to(I64)
+
     def finish(self) -> None:
         """The end of the function."""
         self.builder.ret_void()
@@ -384,8 +409,25 @@ def lanes() -> int:
     return 16 if _avx512() else 8
 
 
-def compiled(key: str, emit: Callable[[], ir.Module], name: str) -> tuple[Any, int]:
-    """The library and the address in it of the function ``name`` of the module that ``emit`` makes.
+def _openmp() -> ctypes.CDLL | None:
+    """The library that runs torch's threads, whose pool we share; None where it is another one."""
+    for path in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
+        library = ctypes.CDLL(str(path))
+        numbers = (ctypes.c_uint, ctypes.c_uint)
+        library.GOMP_parallel.argtypes = (ctypes.c_void_p, ctypes.c_char_p, *numbers)
+        library.GOMP_parallel.restype = None
+        for name in ("omp_get_thread_num", "omp_get_num_threads"):
+            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+        return library
+    return None
+
+
+_OPENMP = _openmp()
+PARALLEL = _OPENMP is not None  # whether there are threads to share work with
+
+
+def compiled(key: str, emit: Callable[[], ir.Module], threads: int) -> Callable[[bytes], None]:
+    """The function ``run`` of the module that ``emit`` makes, as a call on a team of threads.
 
     The machine code is kept under the ``key``, the sources of this folder and the processor.
     """
@@ -402,7 +444,16 @@ def compiled(key: str, emit: Callable[[], ir.Module], name: str) -> tuple[Any, i
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
-    return engine, engine.get_function_address(name)
+    _ENGINES.append(engine)
+    address = engine.get_function_address("run")
+    if threads == 1:
+        return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
+    assert _OPENMP is not None
+    team = _OPENMP.GOMP_parallel
+    return lambda arguments: team(address, arguments, threads, 0)
+
+
+_ENGINES: list[Any] = []  # which own the machine code
 
 
 def _compile(module: ir.Module) -> bytes:

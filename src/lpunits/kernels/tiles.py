@@ -234,18 +234,13 @@ class Tile:
 
     # Memory
 
-    def _below(self, count: Value) -> Value:
-        """The first lanes, up to a number of them."""
-        numbers = ir.Constant(ir.VectorType(I32, self.lanes), list(range(self.lanes)))
-        return Value(self.code.builder, numbers) < count.to(I32).spread(self.lanes)
-
-    def _mask(self, i: Any) -> Value | None:
+    def lanes_of_row(self, i: Any) -> Value | None:
         """The lanes of row i that exist, or None: all of them."""
         if not self.long:
-            return self._below(self.at.count)
+            return self.code.first_lanes(self.at.count)
         if self.rows and (i + 1) * self.lanes <= self.spec.n:
             return None
-        return self._below(self.call["n"] - i * self.lanes)
+        return self.code.first_lanes(self.call["n"] - i * self.lanes)
 
     def _row(self, i: Any) -> Any:
         """The distance of row i from the first."""
@@ -255,7 +250,7 @@ class Tile:
 
     def _spaced(self, j: int, spacing: int) -> Value:
         """The lanes that exist in vector j of those that hold every lane and what lies between."""
-        return self._below((self.at.count - 1) * spacing + (1 - j * self.lanes))
+        return self.code.first_lanes((self.at.count - 1) * spacing + (1 - j * self.lanes))
 
     def _load_row(self, table: str, at: Value, i: Any, dtype: str) -> Value:
         """Row i of z or of the centres."""
@@ -269,14 +264,14 @@ class Tile:
             return _every(spec.n, i, parts)
         at = at + self._row(i)
         if spec.stride == 1:
-            return self._load(base, at, self._mask(i), dtype)
+            return self._load(base, at, self.lanes_of_row(i), dtype)
         masks = [self._spaced(j, spec.stride) for j in range(spec.stride)]
         parts = [self._load(base, at + j * self.lanes, m, dtype) for j, m in enumerate(masks)]
         return _every(spec.stride, 0, parts)
 
     def _packed(self, j: int) -> Value:
         """The entries that exist in vector j of those that hold a packed tile."""
-        return self._below(self.at.count * self.spec.n - j * self.lanes)
+        return self.code.first_lanes(self.at.count * self.spec.n - j * self.lanes)
 
     def _load(self, base: Value, at: Any, mask: Value | None, dtype: str = "float") -> Value:
         code, kind = self.code, self.precision.kind
@@ -325,20 +320,20 @@ class Tile:
         if self.spec.splat or shared:
             p = self.code.load(base, self.at.p, F32).spread(self.lanes).to(self.precision.kind)
         else:
-            p = self._load(base, self.at.p, self._below(self.at.count))
+            p = self._load(base, self.at.p, self.code.first_lanes(self.at.count))
             p = larger(p, 1.0)  # lanes without a group should not divide by zero
         return pick(p < HUGE, p, HUGE)
 
     def grad(self) -> Value:
         """The gradient that arrives at each group."""
-        mask = self._below(self.at.count)
+        mask = self.code.first_lanes(self.at.count)
         return self._load(self.call["u"], self.at.group, mask, self.spec.dtype)
 
     # What it writes
 
     def put(self, u: Value) -> None:
         """The pooled values."""
-        self._store(u, self.call["u"], self.at.group, self._below(self.at.count))
+        self._store(u, self.call["u"], self.at.group, self.code.first_lanes(self.at.count))
 
     def put_gradient(self, gradient: Callable[[Any], Value]) -> None:
         """The gradient of every row in z, which is subtracted from that in the centres."""
@@ -351,9 +346,11 @@ class Tile:
         elif spec.windows:
             self.each(lambda i: self._add_window(i, gradient(i)))
         elif self.rows:
-            self._write([(gradient(i), self._row(i), self._mask(i)) for i in range(self.rows)])
+            self._write(
+                [(gradient(i), self._row(i), self.lanes_of_row(i)) for i in range(self.rows)]
+            )
         else:
-            self.each(lambda i: self._write([(gradient(i), self._row(i), self._mask(i))]))
+            self.each(lambda i: self._write([(gradient(i), self._row(i), self.lanes_of_row(i))]))
 
     def _write(self, parts: list[tuple[Value, Any, Value | None]]) -> None:
         """Read everything before anything is written.
@@ -380,23 +377,28 @@ class Tile:
     def add_order_gradient(self, value: Value) -> None:
         """Add to the sums of the orders; an order of all lanes has a vector of sums."""
         at = self.at.p * self.lanes if self.spec.splat else self.at.p
-        self._add(value, self.call["dp"], at, self._below(self.at.count))
+        self._add(value, self.call["dp"], at, self.code.first_lanes(self.at.count))
 
     # What it hands on
 
-    def _slopes(self, i: Any) -> Value:
-        first: Value = self.call["chunk"] * SLOTS + self.at.index * self._row_count() + i
+    def _entry(self, i: Any, which: int) -> Value:
+        """Where the scratch memory has what is kept of row i: its slope, or its logarithm."""
+        rows = self._row_count()
+        first: Value = self.call["chunk"] * SLOTS + (self.at.index * 2 + which) * rows + i
         return first * self.lanes
 
-    def keep(self, i: Any, slope: Value) -> None:
-        """Keep the slope of row i."""
-        self.code.store(slope.to(F32), self.call["scratch"], self._slopes(i))
+    def keep(self, i: Any, slope: Value, log: Value) -> None:
+        """Keep two numbers per entry."""
+        self.code.store(slope.to(F32), self.call["scratch"], self._entry(i, 0))
+        self.code.store(log.to(F32), self.call["scratch"], self._entry(i, 1))
 
-    def kept(self, i: Any) -> Value:
+    def kept_slope(self, i: Any) -> Value:
         """The slope of row i."""
-        kind = ir.VectorType(F32, self.lanes)
-        slope = self.code.load(self.call["scratch"], self._slopes(i), kind)
-        return slope.to(self.precision.kind)
+        return self._load(self.call["scratch"], self._entry(i, 0), None)
+
+    def kept_log(self, i: Any) -> Value:
+        """The logarithm of row i."""
+        return self._load(self.call["scratch"], self._entry(i, 1), None)
 
     def _slot(self, slot: int) -> Value:
         """Vectors of the tiles, one after the other; the groups of long ones fill one vector."""
@@ -418,12 +420,7 @@ class Tile:
 
     def join(self, value: Value, how: Callable[[Value, Value], Value]) -> Value:
         """One number for all lanes of a long group."""
-        if self.long:
-            width = self.lanes
-            while width > 1:
-                width //= 2
-                value = how(value, value.shuffle([j ^ width for j in range(self.lanes)]))
-        return value
+        return value.joined(how) if self.long else value
 
 
 def _every(n: int, first: int, parts: list[Value]) -> Value:
