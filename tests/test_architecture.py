@@ -18,7 +18,7 @@ ALLOWED = {
     "dropout": {"kernels"},
     "mlp": {"dropout", "layers", "orders"},
     "recurrence": {"functional", "kernels"},
-    "rnn": {"functional", "layers", "mlp", "orders", "recurrence"},
+    "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence"},
     "optim": {"kernels"},
     "__init__": {"dropout", "functional", "layers", "mlp", "optim", "orders", "rnn"},
 }

@@ -11,7 +11,7 @@ from torch import nn
 from torch.func import functional_call, grad, jvp, vmap
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
-from lpunits import DOTRNN, DTRNN, LpLinear, MaxoutLinear, param_groups, reference
+from lpunits import DOTRNN, DTRNN, Dropout, LpLinear, MaxoutLinear, param_groups, reference
 from lpunits.mlp import ACTIVATIONS
 
 DOUBLE = torch.float64
@@ -158,7 +158,7 @@ def test_dropout(per, recompute):
     out, _ = net(x, h)
     torch.set_rng_state(generator)
     shape = (150,) if per == "step" else (3,)
-    masks = [torch.empty(*shape, n, dtype=DOUBLE).bernoulli_(0.6) / 0.6 for n in (6, 7)]
+    masks = [Dropout(0.4)(torch.ones(*shape, n, dtype=DOUBLE)) for n in (6, 7)]
     assert 0.3 < (masks[0] == 0).double().mean() < 0.5
     true, state = [], h[0]
     for t in range(50):

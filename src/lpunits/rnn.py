@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from lpunits.dropout import Dropout
 from lpunits.functional import check_floating, lp_pool, maxout
 from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, normal_samples
 from lpunits.mlp import ACTIVATIONS, MLP
@@ -249,8 +250,8 @@ class DTRNN(nn.Module):
     def _mask(self, h: Tensor, rows: int, units: int) -> Tensor | None:
         if not (self.dropout and self.training):
             return None
-        masks, keep = rows if self.dropout_per == "step" else len(h), 1 - self.dropout
-        return h.new_empty(masks, units).bernoulli_(keep).div_(keep)
+        ones = h.new_ones(rows if self.dropout_per == "step" else len(h), units)
+        return Dropout(self.dropout)(ones)  # type: ignore[no-any-return]
 
     def _slopes(self, layer: nn.Module) -> Tensor:
         """How a unit answers to a small change of standard normal projections, per unit."""
