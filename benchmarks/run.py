@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+import optimizers
 import pooling
 import recurrent
 import report
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--only", choices=["pooling", "spatial", "step", "recurrent"], help="one question"
+        "--only",
+        choices=["pooling", "spatial", "step", "recurrent", "optimizers"],
+        help="one question",
     )
     parser.add_argument("--quick", action="store_true", help="a look, in less than a minute")
     parser.add_argument("--threads", type=int, help="how many are all threads; torch's by default")
@@ -79,13 +82,20 @@ def run(settings: Settings, only: str | None, out: Path, plot: Path) -> None:
         growing = recurrent.sweep(settings)
         report.print_sweep(growing, "Growing sequences", "step", since=50)
         results += found + growing
-    verdicts = requirements.judge(results)
-    requirements.print_verdicts(verdicts)
-    report.print_quietness(results)
+    fits = optimizers.run(settings) if only in (None, "optimizers") else []
+    verdicts = requirements.judge(results) if results else []
+    if results:
+        requirements.print_verdicts(verdicts)
+        report.print_quietness(results)
 
     judged = [asdict(v) | {"met": v.met} for v in verdicts]
     report.write_json(
-        out, results, settings=asdict(settings), requirements=judged, step_microseconds=parts
+        out,
+        results,
+        settings=asdict(settings),
+        requirements=judged,
+        step_microseconds=parts,
+        optimizers=[asdict(fit) for fit in fits],
     )
     print(f"written: {out}")
     main_shapes = [

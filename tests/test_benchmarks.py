@@ -40,6 +40,7 @@ def test_a_run_prints_its_tables_and_writes_its_files(bench, tmp_path, capsys, m
         "Where a step's",
         "Recurrent",
         "Growing s",
+        "Fitting",
         "What it must",
     ):
         assert re.search(f"^{title}", printed, re.MULTILINE)
@@ -57,9 +58,19 @@ def test_a_run_prints_its_tables_and_writes_its_files(bench, tmp_path, capsys, m
         r for r in found["results"] if r["contestant"] == "ours" and r["case"] == "(1, 5, 240)"
     ]
     assert [r["saved_bytes"] <= 4 * 6 * 240 for r in saved if r["saved_bytes"]] == [True]
+    assert {fit["optimizer"] for fit in found["optimizers"]} >= {"L-BFGS", "Adam, rate 0.01"}
     against = {r["requirement"]["against"] for r in found["requirements"]}
     assert against == {r.against for r in bench.requirements.REQUIREMENTS} - {"copy, beyond cache"}
     assert "<svg" in (tmp_path / "new" / "speed.svg").read_text()
+
+
+def test_the_optimizers_alone(bench, tmp_path, capsys):
+    settings = bench.Settings((1,), bench.Effort(seconds=0, rounds=1, slice=0), shrink=1000)
+    bench.run(settings, "optimizers", tmp_path / "bench.json", tmp_path / "speed.svg")
+    assert "Fitting the curve" in capsys.readouterr().out
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert len(found["optimizers"]) == 6 * len(bench.optimizers.CASES)
+    assert not (tmp_path / "speed.svg").exists()
 
 
 def test_a_contestant_that_is_wrong_is_not_timed(bench):

@@ -1,5 +1,6 @@
 """Learned-norm pooling for PyTorch: exact at every input, the norm's order learned per unit."""
 
+from lpunits import optim
 from lpunits.dropout import Dropout
 from lpunits.functional import lp_pool, maxout
 from lpunits.layers import (
@@ -31,5 +32,6 @@ __all__ = [
     "MaxoutLinear",
     "lp_pool",
     "maxout",
+    "optim",
     "param_groups",
 ]

@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 import torch
 
+from lpunits import LpLinear
 from lpunits.paper.datasets import load
-from lpunits.paper.datasets.toy2d import curve_level
+from lpunits.paper.datasets.toy2d import TEACHER, curve_level, teacher_level
 
-SETS = {"two-gaussians": (1000, 2), "three-gaussians": (1500, 3), "curve": (5000, 2)}
+SETS = {
+    "two-gaussians": (1000, 2),
+    "three-gaussians": (1500, 3),
+    "curve": (5000, 2),
+    "teacher": (5000, 2),
+}
 GOLDEN = [[1.328813, -0.550989], [0.667028, -1.123191]]
 
 
@@ -43,6 +49,22 @@ def test_the_curve_is_uniform() -> None:
     features = load("curve", points=20_000).train.features.numpy()
     counts, _, _ = np.histogram2d(*features.T, bins=6, range=[[-1.5, 1.5]] * 2)
     assert abs(counts / 20_000 - 1 / 36).max() < 5 * math.sqrt(1 / 36 / 20_000)
+
+
+def test_the_teacher_is_two_lp_units() -> None:
+    units = LpLinear(2, 2, 2, order=[p for p, _, _ in TEACHER], dtype=torch.float64)
+    with torch.no_grad():
+        units.weight.copy_(torch.tensor([filters for _, filters, _ in TEACHER]).transpose(0, 1))
+        units.center.copy_(torch.tensor([centers for _, _, centers in TEACHER]).T)
+    found = load("teacher").train
+    level = units(found.features.double()).detach().sum(1) / 1.4
+    np.testing.assert_allclose(teacher_level(found.features.double().numpy()), level, rtol=1e-6)
+    assert torch.equal((level < 1).long(), found.targets)
+    assert (level - 1).abs().min() > 0.00499
+    edge = np.linspace(-1.5, 1.5, 100)
+    frame = [np.stack(xy, 1) for side in (-1.5, 1.5) for xy in ((edge, 0 * edge + side),)]
+    frame += [points[:, ::-1] for points in frame]
+    assert teacher_level(np.concatenate(frame)).min() > 1  # the curve is closed
 
 
 def test_level() -> None:

@@ -44,6 +44,7 @@ DATASETS = {
     "two-gaussians": "toy2d:TWO_GAUSSIANS",
     "three-gaussians": "toy2d:THREE_GAUSSIANS",
     "curve": "toy2d:CURVE",
+    "teacher": "toy2d:TEACHER_SET",
 }
 
 

@@ -1,8 +1,9 @@
-"""The 2-D sets of the paper's Section 4: two and three Gaussian classes, and a closed curve.
+"""The 2-D sets of the paper's Section 4: two and three Gaussian classes, and closed curves.
 
 The paper shows them but does not define them. The Gaussians are ours, chosen so that what the paper
 shows can be seen: two classes that a line can (almost) separate, and three of which an Lp unit can
-enclose any. The curve bounds a superellipse whose order changes with the direction.
+enclose any. The curve bounds a superellipse whose order changes with the direction. The teacher,
+a second curve, is one that two Lp units can draw exactly.
 """
 
 from collections.abc import Callable
@@ -42,15 +43,40 @@ def curve_level(points: Points) -> Points:
     return np.asarray((abs(x) ** p + abs(y) ** p) ** (1 / p))
 
 
-def _curve(count: int, *seed: int) -> tuple[Points, npt.NDArray[np.int64]]:
+# The teacher's units: the order, the filters, the centres.
+TEACHER = (
+    (1.05, ((0.8, 0.5), (-0.5, 0.8)), (0.15, -0.1)),
+    (12.0, ((1.1, 0.2), (-0.1, 0.9)), (-0.2, 0.15)),
+)
+
+
+def teacher_level(points: Points) -> Points:
+    r"""The mean of two Lp units of two filters, with the orders 1.05 and 12, divided by 0.7.
+
+    The curve where it is 1 is smooth and convex, and nearly has corners where those of the first
+    unit, a diamond, meet the sides of the second, a box.
+
+    >>> teacher_level(np.array([[0.0, 0.0], [2.0, 0.0]])).round(3)
+    array([0.225, 2.459])
+    """
+    total = np.zeros(len(points))
+    for p, filters, centers in TEACHER:
+        z = abs(points @ np.array(filters).T - centers)
+        total += np.mean(z**p, axis=1) ** (1 / p)
+    return total / 2 / 0.7
+
+
+def _inside(
+    level: Callable[[Points], Points], count: int, *seed: int
+) -> tuple[Points, npt.NDArray[np.int64]]:
     """Points uniform on [-1.5, 1.5]^2; those with a level within .005 of the curve are dropped."""
     stream = randomness.words(*seed)
     points = np.empty((0, 2))
     while len(points) < count:
         drawn = 3 * randomness.uniform(stream, 1024, 2) - 1.5
-        points = np.concatenate([points, drawn[abs(curve_level(drawn) - 1) >= 0.005]])
+        points = np.concatenate([points, drawn[abs(level(drawn) - 1) >= 0.005]])
     points = points[:count]
-    return points, (curve_level(points) < 1).astype(np.int64)
+    return points, (level(points) < 1).astype(np.int64)
 
 
 def _gaussians(
@@ -95,6 +121,11 @@ def load_three_gaussians(*, points: int = 1500, seed: int = 0) -> Dataset[Tensor
     return _load("three-gaussians", points, seed)
 
 
+def load_teacher(*, points: int = 5000, seed: int = 0) -> Dataset[Tensor]:
+    """As many float32 points in each split, which have different streams of one seed."""
+    return _load("teacher", points, seed)
+
+
 def load_curve(*, points: int = 5000, seed: int = 0) -> Dataset[Tensor]:
     """As many float32 points in each split, which have different streams of one seed."""
     return _load("curve", points, seed)
@@ -103,12 +134,14 @@ def load_curve(*, points: int = 5000, seed: int = 0) -> Dataset[Tensor]:
 DRAW: dict[str, Callable[..., tuple[Points, npt.NDArray[np.int64]]]] = {
     "two-gaussians": partial(_gaussians, TWO),
     "three-gaussians": partial(_gaussians, THREE),
-    "curve": _curve,
+    "curve": partial(_inside, curve_level),
+    "teacher": partial(_inside, teacher_level),
 }
 CLASSES = {
     "two-gaussians": ("first", "second"),
     "three-gaussians": ("first", "second", "third"),
     "curve": ("outside", "inside"),
+    "teacher": ("outside", "inside"),
 }
 _info = partial(Info, size="generated", licence="no rights claimed", source="lpunits")
 TWO_GAUSSIANS = _info(
@@ -126,4 +159,9 @@ CURVE = _info(
     about="points of the plane inside and outside a closed curve: 5,000 / 5,000 / 5,000",
     load=load_curve,
 )
-INFOS = {info.name: info for info in (TWO_GAUSSIANS, THREE_GAUSSIANS, CURVE)}
+TEACHER_SET = _info(
+    name="teacher",
+    about="points of the plane inside and outside a sum of two Lp units: 5,000 / 5,000 / 5,000",
+    load=load_teacher,
+)
+INFOS = {info.name: info for info in (TWO_GAUSSIANS, THREE_GAUSSIANS, CURVE, TEACHER_SET)}

@@ -9,6 +9,10 @@ from lpunits.paper.experiment import Experiment
 # Name -> the module that holds its EXPERIMENT, in the order of the paper.
 EXPERIMENTS = {
     "fig1": "fig1",
+    "fig2": "fig2",
+    "fig3": "fig3",
+    "fig4ab": "fig4ab",
+    "fig4c": "fig4c",
     "toy": "toy",
     "table1": "table1",
     "fixed-p": "fixed_p",

@@ -1,68 +1,109 @@
-"""Fig. 1b: what the order does to the shape that a unit cuts out of its input space."""
+"""Fig. 1: the superellipses of different orders, and what one unit makes of the plane."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from lpunits import lp_pool
+from lpunits import LpLinear
+from lpunits.paper import geometry
 from lpunits.paper.experiment import Experiment, Picture, Result, Section
+from lpunits.paper.experiments.plane import order_name
 
-ORDERS = (1.0, 1.3, 2.0, 4.0, 10.0, math.inf)
+ORDERS = (1.0, 1.4, 2.0, 4.0, math.inf)
+INK = "#1a1a1a"  # on colours of its own a figure stays dark, whatever the page
+# The unit of the second panel: its filters, its centres and its order.
+FILTERS, CENTERS, ORDER = ((0.9, 0.5), (-0.35, 0.8)), (0.3, 0.1), 4.0
 
 
-def superellipse(order: float, points: int = 721) -> NDArray[np.float64]:
-    """The curve on which a unit with the projections a_1 = x, a_2 = y has the value 1: (points, 2).
-
-    A norm is homogeneous, so the point in direction d lies at ``d / norm(d)``.
-
-    >>> curve = torch.from_numpy(superellipse(3.0))
-    >>> bool((lp_pool(curve, 3.0) - 1).abs().max() < 1e-12)
-    True
-    """
-    angle = torch.linspace(0, 2 * math.pi, points, dtype=torch.float64)
-    direction = torch.stack([angle.cos(), angle.sin()], dim=-1)
-    curve: NDArray[np.float64] = (direction / lp_pool(direction, order).unsqueeze(-1)).numpy()
-    return curve
+def unit(
+    filters: Sequence[Sequence[float]], centers: Sequence[float], order: float
+) -> geometry.Unit:
+    """A unit of the library, seen as a shape."""
+    layer = LpLinear(2, 1, len(filters), order=order, dtype=torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor(filters).unsqueeze(1))
+        assert layer.center is not None
+        layer.center.copy_(torch.tensor(centers).unsqueeze(1))
+    return geometry.units(layer)[0]
 
 
 def figure() -> Figure:
-    """The superellipses of several orders, and one unit's response along one projection."""
-    fig = Figure(figsize=(9, 4.2), layout="constrained")
-    shapes, response = fig.subplots(1, 2)
-    colors = colormaps["plasma"](np.linspace(0.15, 0.85, len(ORDERS)))
-    for order, color in zip(ORDERS, colors, strict=True):
-        x, y = superellipse(order).T
-        name = "∞" if math.isinf(order) else f"{order:g}"
-        shapes.plot(x, y, color=color, lw=2, label=f"p = {name}")
-        a = torch.linspace(-3, 3, 601, dtype=torch.float64)
-        u = lp_pool(torch.stack([a, torch.ones_like(a)], dim=-1), order)
-        response.plot(a.numpy(), u.numpy(), color=color, lw=2, label=f"p = {name}")
-    shapes.set(aspect="equal", xlabel="projection $a_1$", ylabel="projection $a_2$")
-    shapes.set_title("where the unit has the value 1")
-    response.set(xlabel="projection $a_1$, while $a_2 = 1$", ylabel="output $u$")
-    response.set_title("its output along one projection")
-    response.legend(frameon=False, ncols=2, loc="upper center")
+    """The shapes of several orders, and the response surface of one unit."""
+    fig = Figure(figsize=(9, 4.3), layout="constrained")
+    shapes, surface = fig.subplots(1, 2)
+    _draw_shapes(shapes)
+    _draw_surface(fig, surface)
     return fig
+
+
+def _draw_shapes(axes: Axes) -> None:
+    """Normalised norms agree where all projections are equal: the curves meet in four points."""
+    colors = colormaps["plasma"](np.linspace(0.1, 0.8, len(ORDERS)))
+    for order, color in zip(ORDERS, colors, strict=True):
+        shape = unit(((1.0, 0.0), (0.0, 1.0)), (0.0, 0.0), order)
+        (curve,) = shape.curve(1.0, points=240)
+        axes.plot(*curve.T, color=color, lw=2)
+        top = float(shape.meet(np.array([[0.0, 1.0]]), 1.0)[0, 1])
+        name = "p = ∞" if math.isinf(order) else order_name(order)
+        style: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold", "fontsize": 9}
+        axes.text(0, top - 0.1 - 0.05 * (order == 1), name, color=color, **style)
+    axes.plot([1, 1, -1, -1], [1, -1, 1, -1], "o", ms=4, color="black")
+    axes.set(aspect="equal", xlabel="projection $a_1 - c_1$", ylabel="projection $a_2 - c_2$")
+    axes.set(xlim=(-2.1, 2.1), ylim=(-2.1, 2.1))
+    axes.set_title("where a unit of two filters has the value 1", fontsize=11)
+
+
+def _draw_surface(fig: Figure, axes: Axes) -> None:
+    """One unit over its input: its level curves, its centre, and its axes."""
+    drawn = unit(FILTERS, CENTERS, ORDER)
+    side = np.linspace(-2, 2, 61)
+    values = drawn(np.stack(np.meshgrid(side, side), -1))
+    steps = np.linspace(0, 2.4, 13)
+    filled = axes.contourf(side, side, values, steps, cmap="cividis_r", extend="max")
+    axes.contour(side, side, values, steps, colors="white", linewidths=0.4)
+    fig.colorbar(filled, ax=axes, label="output $u$", ticks=[0, 1, 2], shrink=0.8)
+    (curve,) = drawn.curve(1.0)
+    axes.plot(*curve.T, color=INK, lw=2)
+    axes.plot(*drawn.center, "o", ms=5, color=INK)
+    axes.annotate(
+        "centre",
+        (drawn.center[0], drawn.center[1]),
+        (6, -12),
+        textcoords="offset points",
+        color=INK,
+    )
+    for i, axis in enumerate(drawn.axes, start=1):
+        ends = drawn.meet(np.stack([axis, -axis]), 1.0)
+        axes.plot(*ends.T, color=INK, lw=1)
+        axes.annotate(
+            f"$a_{i}$", (ends[0, 0], ends[0, 1]), (5, 5), textcoords="offset points", color=INK
+        )
+    x, y = curve[curve.sum(1).argmin()]
+    axes.annotate("$u = 1$", (x, y), (-4, -12), textcoords="offset points", color=INK, ha="right")
+    axes.set(aspect="equal", xlabel="input $x_1$", ylabel="input $x_2$", xlim=(-2, 2), ylim=(-2, 2))
+    axes.set_title(f"the output of one unit, p = {ORDER:g}", fontsize=11)
 
 
 def section(results: Sequence[Result]) -> Section:
     """The figure: it follows from the definition, so there is nothing to measure."""
-    worst = max(
-        float((lp_pool(torch.from_numpy(superellipse(p)), p) - 1).abs().max()) for p in ORDERS
-    )
+    drawn = [unit(((1.0, 0.0), (0.0, 1.0)), (0.0, 0.0), p) for p in ORDERS]
+    drawn.append(unit(FILTERS, CENTERS, ORDER))
+    worst = max(float(abs(u(curve) - 1).max()) for u in drawn for curve in u.curve(1.0))
     return Section(
         f"Drawn with the unit itself: on the curves it has the value 1 to {worst:.0e}.",
         pictures=[
             Picture(
                 "fig1",
                 figure(),
-                "Superellipses of orders from 1, a diamond, to infinity, a square; and the output "
-                "of a unit along one projection",
+                "Left, superellipses of orders from 1, a diamond, to infinity, a square, which "
+                "meet in four points; right, the output of a unit of order 4 over its input, with "
+                "its centre, its two axes and the curve on which it has the value 1",
             )
         ],
     )

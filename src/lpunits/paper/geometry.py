@@ -1,0 +1,303 @@
+r"""What Lp units look like in the plane: for any model with two inputs.
+
+A unit whose filters are the rows of W has the value :math:`u(x) = \|W x - c\|_p / N^{1/p}`, which
+is convex. Where it is below a level lies a superellipse: a closed curve, or, if the filters are all
+parallel, the strip between two lines.
+
+>>> from lpunits import MLP
+>>> unit = units(MLP(2, [3], 2))[0]
+>>> (curve,) = unit.curve(level=1.0)
+>>> bool(abs(unit(curve) - 1).max() < 1e-6)
+True
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lpunits import LpLinear, LpPool, lp_pool
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Points = NDArray[np.float64]
+
+# Parallel, up to rounding: how thin W may be, relative to its length, and count as of rank 1.
+THIN = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """An Lp unit as a function of the plane.
+
+    Attributes:
+        name: The path of its layer in the model, and its number there.
+        order: p.
+        filters: W, ``(N, 2)``.
+        offsets: c, ``(N,)``.
+        bias: What is added after the root; 0 for most.
+        center: Where the unit is lowest, ``(2,)``. With two filters all projections are zero there.
+            Where it is lowest on a whole line, the point of it that is next to the origin.
+        axes: A vector for each filter, ``(N, 2)``: the columns of the pseudo-inverse of W. With two
+            filters, to go along one changes its projection by 1 and leaves the other alone.
+    """
+
+    name: str
+    order: float
+    filters: Points
+    offsets: Points
+    bias: float
+    center: Points
+    axes: Points
+
+    def __call__(self, points: Points) -> Points:
+        """The value of the unit at points, ``(..., 2)``."""
+        z = torch.from_numpy(np.asarray(points, np.float64) @ self.filters.T - self.offsets)
+        values: Points = lp_pool(z, self.order).numpy() + self.bias
+        return values
+
+    @property
+    def lowest(self) -> float:
+        """The value at the centre."""
+        return float(self(self.center))
+
+    def curve(self, level: float, points: int = 720, reach: float = 10.0) -> list[Points]:
+        """Where the unit has the value ``level``: one closed curve, two lines, or nothing.
+
+        Args:
+            level: The value.
+            points: On a closed curve; the first is given again as the last.
+            reach: The lines of a unit with parallel filters go so far to both sides of the centre.
+        """
+        if not self.lowest < level < math.inf:
+            return []
+        _, sizes, turn = np.linalg.svd(self.filters, full_matrices=False)
+        if sizes[0] == 0:
+            return []  # a constant
+        if sizes[-1] <= THIN * sizes[0] or len(sizes) < 2:
+            across, along = turn[0], np.array([-turn[0][1], turn[0][0]])
+            starts = self.meet(np.array([across, -across]), level)
+            return [start + np.outer([-reach, reach], along) for start in starts]
+        # Directions are even in the plane of the projections, where the shape is about round; with
+        # two filters and a number of points that 8 divides, the corners are among the points.
+        angle = np.linspace(0, 2 * np.pi, points + 1)
+        circle = np.stack([np.cos(angle), np.sin(angle)], -1)
+        basis = self.axes if len(self.filters) == 2 else turn / sizes[:, None]
+        curve = self.meet(circle @ basis, level)
+        curve[-1] = curve[0]
+        return [curve]
+
+    def meet(self, directions: Points, level: float) -> Points:
+        """The points at which rays from the centre in these directions, ``(n, 2)``, meet the level.
+
+        The unit is convex and lowest at the centre, so along a ray it crosses the level once. The
+        place is found by bisection, down to neighbouring numbers.
+        """
+        near, far = np.zeros(len(directions)), np.ones(len(directions))
+        while (short := self(self.center + far[:, None] * directions) < level).any():
+            near[short], far[short] = far[short], 2 * far[short]
+        while True:
+            middle = (near + far) / 2
+            if ((middle <= near) | (middle >= far)).all():
+                return np.asarray(self.center + far[:, None] * directions)
+            low = self(self.center + middle[:, None] * directions) < level
+            near, far = np.where(low, middle, near), np.where(low, far, middle)
+
+
+def units(model: nn.Module) -> list[Unit]:
+    """The units of a model with two inputs that see the plane itself.
+
+    These are the units of every :class:`~lpunits.LpLinear` and :class:`~lpunits.LpPool` whose
+    input is linear in that of the model: in the first layer, or behind linear layers and
+    normalisations with fixed numbers. Deeper units do not draw superellipses and are left out.
+    """
+    twin = copy.deepcopy(model).double().eval()
+    probes = torch.tensor([[0, 0], [1, 0], [0, 1], [2, -3], [-5, 0.5]], dtype=torch.float64)
+    seen: dict[str, Tensor] = {}
+    for name, module in twin.named_modules():
+        if isinstance(module, LpLinear | LpPool):
+            module.register_forward_pre_hook(
+                lambda _, args, name=name: seen.update({name: args[0]})
+            )
+    with torch.no_grad():
+        try:
+            twin(probes)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(f"model must take inputs of the shape (samples, 2): {error}") from None
+    found = []
+    for name, inputs in seen.items():
+        layer: Any = twin.get_submodule(name)
+        offset = inputs[0]
+        slopes = inputs[1:3] - offset
+        expected = offset + torch.tensordot(probes, slopes, 1)
+        if not torch.allclose(inputs, expected, rtol=1e-9, atol=1e-9):
+            continue  # behind something that is not linear
+        for j in range(layer.units):
+            found.append(_unit(f"{name}[{j}]" if name else f"[{j}]", layer, j, slopes, offset))
+    if not found:
+        raise ValueError("model must have Lp units whose input is linear in its own, got none")
+    return found
+
+
+def _unit(name: str, layer: LpLinear | LpPool, j: int, slopes: Tensor, offset: Tensor) -> Unit:
+    """Unit j of a layer whose input is ``offset + x @ slopes``."""
+    with torch.no_grad():
+        order, bias = float(layer.order[j]), 0.0
+        if isinstance(layer, LpLinear):
+            W = layer.weight[:, j] @ slopes.T
+            c = -layer.weight[:, j] @ offset
+            c = c if layer.center is None else c + layer.center[:, j]
+            bias = 0.0 if layer.bias is None else float(layer.bias[j])
+        else:
+            # Counted from behind, the pooled dimension is the same with and without a batch.
+            dim = layer.dim if layer.dim < 0 else layer.dim - offset.ndim - 1
+            W = torch.stack([slope.movedim(dim, 0)[..., j] for slope in slopes], -1)
+            c = -offset.movedim(dim, 0)[..., j]
+    filters, offsets = W.numpy(), c.numpy()
+    axes = np.linalg.pinv(filters, rcond=THIN).T
+    center = _lowest(filters, offsets, order, offsets @ axes)
+    return Unit(name, order, filters, offsets, bias, center, axes)
+
+
+def _lowest(filters: Points, offsets: Points, order: float, start: Points) -> Points:
+    """Where the unit is lowest. ``start`` is the least squares solution of W x = c."""
+
+    def value(points: Points) -> Points:
+        found: Points = lp_pool(torch.from_numpy(points @ filters.T - offsets), order).numpy()
+        return found
+
+    best = float(value(start))
+    _, sizes, turn = np.linalg.svd(filters, full_matrices=False)
+    rank = int((sizes > THIN * sizes[0]).sum())
+    if rank == 0 or order == 2 or best <= 1e-12 * abs(offsets).max():
+        return start
+    # In these coordinates |W x| is the distance, and the minimum cannot be farther than this.
+    first, *second = turn[:rank] / sizes[:rank, None]
+    far = 2 * best * len(filters) ** 1.5
+    ends = np.array([-far]), np.array([far])
+    if not second:
+        t, _ = _section(lambda t: value(start + t[..., None] * first), *ends)
+        return np.asarray(start + t * first)
+
+    def down(t: Points) -> tuple[Points, Points]:
+        """For every t, how far to go along the second direction, and the value there."""
+        lines = (start + t.ravel()[:, None] * first)[:, None]
+        widths = np.full(t.size, -far), np.full(t.size, far)
+        return _section(lambda s: value(lines + s[..., None] * second[0]), *widths)
+
+    t, _ = _section(lambda t: down(t)[1].reshape(t.shape), *ends)
+    return np.asarray(start + t * first + down(t)[0] * second[0])
+
+
+def _section(f: Callable[[Points], Points], low: Points, high: Points) -> tuple[Points, Points]:
+    """Minimise convex functions, a row each, between two ends: where, and the value there."""
+    rows, ticks = np.arange(len(low)), np.linspace(0, 1, 18)
+    for _ in range(17):  # each makes the interval 8.5 times shorter: in the end 1e-16
+        t = low[:, None] + (high - low)[:, None] * ticks
+        values = f(t)
+        k = values.argmin(1)
+        low, high = t[rows, np.maximum(k - 1, 0)], t[rows, np.minimum(k + 1, 17)]
+    return t[rows, k], values[rows, k]
+
+
+def boundary(
+    model: nn.Module, extent: tuple[float, float, float, float], grid: int = 401
+) -> Points:
+    """Points of the plane at which the class that the model gives changes, ``(points, 2)``.
+
+    They lie between two neighbours of a grid over ``extent`` (left, right, bottom, top), where a
+    line between their scores says that the two classes are equal.
+    """
+    xs, ys, scores = _scores(model, extent, grid)
+    top = scores.argmax(-1)
+    found = []
+    for axis in (0, 1):
+        first, second = (np.take(scores, r, axis) for r in (range(grid - 1), range(1, grid)))
+        a, b = (np.take(top, r, axis) for r in (range(grid - 1), range(1, grid)))
+        i, k = np.nonzero(a != b)
+        lead = first[i, k, a[i, k]] - first[i, k, b[i, k]]
+        lag = second[i, k, b[i, k]] - second[i, k, a[i, k]]
+        share = lead / (lead + lag)
+        x = xs[i] + (xs[1] - xs[0]) * share * (axis == 0)
+        y = ys[k] + (ys[1] - ys[0]) * share * (axis == 1)
+        found.append(np.stack([x, y], -1))
+    return np.concatenate(found)
+
+
+def _scores(
+    model: nn.Module, extent: tuple[float, float, float, float], grid: int
+) -> tuple[Points, Points, Points]:
+    """The scores of all classes on a grid, (x, y, class); log-odds z become the scores (0, z)."""
+    xs, ys = np.linspace(*extent[:2], grid), np.linspace(*extent[2:], grid)
+    twin = copy.deepcopy(model).double().eval()
+    x, y = torch.from_numpy(xs), torch.from_numpy(ys)
+    with torch.no_grad():
+        scores = twin(torch.cartesian_prod(x, y)).reshape(grid, grid, -1)
+    if scores.shape[-1] == 1:
+        scores = torch.cat([torch.zeros_like(scores), scores], -1)
+    return xs, ys, scores.numpy()
+
+
+def levels(model: nn.Module, extent: tuple[float, float, float, float]) -> list[float]:
+    """A level for each of the :func:`units`: its median value on the model's :func:`boundary`."""
+    points = boundary(model, extent)
+    found = units(model)
+    if not len(points):
+        return [2 * unit.lowest + 1.0 for unit in found]
+    return [float(np.median(unit(points))) for unit in found]
+
+
+def draw_boundary(
+    axes: "Axes", model: nn.Module, extent: tuple[float, float, float, float], **line: Any
+) -> None:
+    """Draw the lines between the classes of a model."""
+    xs, ys, scores = _scores(model, extent, 401)
+    style: dict[str, Any] = {"colors": "black", "linewidths": 1.6} | line
+    for k in range(scores.shape[-1] - (scores.shape[-1] == 2)):
+        others = np.delete(scores, k, -1).max(-1)
+        axes.contour(xs, ys, (scores[..., k] - others).T, [0], **style)
+
+
+def draw_unit(
+    axes: "Axes", unit: Unit, level: float, *, color: str, label: str = "", shape: bool = True
+) -> None:
+    """Draw the superellipse of a unit, its centre, and its axes as far as the superellipse.
+
+    The label goes to the highest point of the superellipse that is in view: set the limits first.
+    """
+    curves = unit.curve(level)
+    if shape:
+        for curve in curves:
+            axes.plot(*curve.T, color=color, lw=1.6, ls="--")
+    axes.plot(*unit.center, marker="o", ms=4, color=color)
+    for axis in unit.axes:
+        for sign in (-1, 1):
+            if curves and np.abs(axis).max() > 0:
+                tip = unit.meet(sign * axis[None], level)[0]
+                axes.plot(*np.stack([unit.center, tip]).T, color=color, lw=1.0)
+    if label:
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        dense = [
+            np.linspace(curve[0], curve[1], 99) if len(curve) == 2 else curve for curve in curves
+        ]
+        x, y = np.concatenate([*dense, unit.center[None]]).T
+        inside = (left < x) & (x < right) & (bottom < y) & (y < top - 0.06 * (top - bottom))
+        k = np.where(inside, y, -np.inf).argmax() if inside.any() else -1
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "weight": "bold"}
+        axes.annotate(label, (x[k], y[k]), (0, 4), color=color, **style)
+
+
+def draw_points(
+    axes: "Axes", points: Tensor, classes: Tensor, colors: Sequence[str], most: int = 600
+) -> None:
+    """Draw points of a data set, with a colour and a marker for each class."""
+    for k, color in enumerate(colors):
+        x, y = points[:most][classes[:most] == k].numpy().T
+        axes.scatter(x, y, s=9, marker="ox^"[k % 3], color=color, lw=0.7, alpha=0.6)

@@ -1,0 +1,79 @@
+"""The sentences and numbers of Fig. 4c, from outcomes with a known answer."""
+
+import pytest
+from scipy.stats import binomtest
+
+from lpunits.paper.experiment import Result, Trial
+from lpunits.paper.experiments import fig4ab, fig4c
+from lpunits.paper.experiments.plane import Plane
+
+
+def results(table: dict[tuple[str, int], list[int]], data: str = "curve") -> list[Result]:
+    """Runs that ended with these training errors."""
+    return [
+        Result(
+            Trial(Plane(data, kind, size), seed),
+            {"outcome": {"train_errors": errors, "loss": 0.1}},
+        )
+        for (kind, size), found in table.items()
+        for seed, errors in enumerate(found)
+    ]
+
+
+TABLE = {
+    ("lp", 4): [0, 3, 5, 2],
+    ("lp", 6): [0, 0, 0, 0],
+    ("lp", 8): [0, 0, 0, 0],
+    ("l2", 4): [36, 36, 36, 36],
+    ("l2", 6): [0, 0, 0, 0],
+    ("l2", 8): [0, 1, 0, 0],
+    ("sigmoid", 4): [0, 0, 0, 1],
+    ("sigmoid", 6): [0, 0, 0, 0],
+    ("sigmoid", 8): [0, 0, 0, 0],
+    ("relu", 8): [9, 8, 7, 6],
+}
+
+
+def test_the_verdict_says_what_was_found():
+    verdict = fig4c.section(results(TABLE)).verdict
+    assert "0 of 4 runs fail with 6 Lp projections" in verdict
+    assert "3 of 4 runs fail with 4 Lp projections" in verdict
+    assert "4 of 4 runs fail with 4 L2 (p = 2) projections" in verdict
+    # A size is enough only if no larger one fails.
+    assert "no run fails: Lp 6, L2 (p = 2) none up to 8, ReLU none up to 8, sigmoid 6." in verdict
+    assert "no more often than Lp, against the paper's wording (1 and 3 failures)" in verdict
+    worse = TABLE | {("sigmoid", 6): [4, 4, 4, 4]}
+    assert "more often than Lp, as the paper says" in fig4c.section(results(worse)).verdict
+
+
+def test_the_table_counts_failures_and_gives_the_median():
+    (table,) = fig4c.section(results(TABLE)).tables
+    assert list(table.head) == ["", "4", "6", "8"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["Lp"] == ["3/4 (2.5)", "0/4 (0)", "0/4 (0)"]
+    assert rows["ReLU"] == ["", "", "4/4 (7.5)"]
+    assert "maxout" not in rows
+
+
+def test_both_sets_have_a_panel_and_a_sentence_each():
+    both = results(TABLE) + results(TABLE, "teacher")
+    section = fig4c.section(both)
+    assert section.verdict.count("from which on no run fails") == 2
+    assert len(section.tables) == 2
+    (picture,) = section.pictures
+    assert [axes.get_title() for axes in picture.figure.axes] == ["the curve", "the teacher"]
+    labels = [text.get_text() for text in picture.figure.axes[0].texts]
+    assert sorted(labels) == ["L2 (p = 2)", "Lp", "ReLU", "sigmoid"]
+
+
+@pytest.mark.parametrize(("failed", "runs"), [(0, 10), (3, 10), (10, 10), (17, 60)])
+def test_the_interval_is_wilsons(failed, runs):
+    theirs = binomtest(failed, runs).proportion_ci(0.95, method="wilson")
+    assert fig4c.wilson(failed, runs) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+def test_scales():
+    assert len(fig4c.trials("quick")) == 2 * 5 * 8 * 10
+    assert len(fig4c.trials("paper")) == 2 * 5 * 8 * 20 * 3
+    for scale in ("quick", "paper"):  # what a and b draw is a part of what c counts
+        assert {t.key for t in fig4ab.trials(scale)} <= {t.key for t in fig4c.trials(scale)}
