@@ -120,7 +120,7 @@ def environment() -> dict[str, object]:
         "commit": _output("git", "describe", "--always", "--dirty", "--abbrev=40"),
         "python": platform.python_version(),
         "packages": {"lpunits": lpunits.__version__}
-        | {name: _version(name) for name in ("torch", "numpy", "numba")},
+        | {name: _version(name) for name in ("torch", "numpy", "llvmlite")},
         "platform": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),

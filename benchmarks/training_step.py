@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from lpunits import MLP, LpLinear, reference
+from lpunits.optim import SGD
 from report import print_table
 from timing import BOTH, OURS, Case, Contestant, Result, Settings, check, compare, measure, threads
 
@@ -27,13 +28,20 @@ RATE, MOMENTUM, MAX_NORM = 0.01, 0.5, 1.9365
 
 
 class Trainer:
-    """A network and how it learns: the same for every contestant."""
+    """A network and how it learns: by our optimiser, or by torch's and a projection."""
 
-    def __init__(self, model: nn.Sequential) -> None:
+    def __init__(self, model: nn.Sequential, optimizer: str) -> None:
         self.model = model
-        self.optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=MOMENTUM, fused=True)
         *hidden, _ = (layer.weight for layer in model if hasattr(layer, "weight"))
-        self.filters = hidden
+        self.filters = [] if optimizer == OURS else hidden
+        if optimizer == OURS:
+            rest = [p for p in model.parameters() if all(p is not w for w in hidden)]
+            groups = [{"params": hidden, "max_norm": MAX_NORM}, {"params": rest}]
+            self.optimizer: torch.optim.Optimizer = SGD(groups, RATE, momentum=MOMENTUM)
+        else:
+            self.optimizer = torch.optim.SGD(
+                model.parameters(), RATE, momentum=MOMENTUM, fused=True
+            )
 
     def step(self, x: Tensor, y: Tensor) -> None:
         """What is timed."""
@@ -46,7 +54,8 @@ class Trainer:
         yield "forward", lambda: loss.append(cross_entropy(self.model(x), y))
         yield "backward", lambda: loss[0].backward()
         yield "optimiser", self.update
-        yield "max-norm", partial(limit_norms, self.filters)
+        if self.filters:
+            yield "max-norm", partial(limit_norms, self.filters)
 
     def update(self) -> None:
         """Momentum SGD."""
@@ -81,9 +90,7 @@ def run(settings: Settings) -> list[Result]:
     x, y = torch.rand(BATCH, INPUTS), torch.randint(CLASSES, (BATCH,))
     with threads(max(settings.threads)):
         check(_checked_network(x))
-    steps = [
-        Contestant(name, partial(Trainer(model).step, x, y)) for name, model in _networks().items()
-    ]
+    steps = [Contestant(name, partial(trainer.step, x, y)) for name, trainer in _trainers().items()]
     forward, backward = _products(x)
     steps.append(Contestant(PRODUCTS, lambda: (forward(), backward())))
     # A step is one call, so its "mode" is the whole of it.
@@ -102,8 +109,8 @@ def breakdown(settings: Settings) -> dict[str, dict[str, float]]:
     torch.manual_seed(0)
     x, y = torch.rand(BATCH, INPUTS), torch.randint(CLASSES, (BATCH,))
     trainers = {
-        name: Trainer(model)
-        for name, model in _networks().items()
+        name: trainer
+        for name, trainer in _trainers().items()
         if name in (OURS, "torch maxout, amax", "ReLU, 240 units")
     }
     with threads(max(settings.threads)):
@@ -148,6 +155,15 @@ def _networks() -> dict[str, nn.Sequential]:
         # About as many weights, and so about the same work in matrix products.
         "ReLU, 780 units": MLP(INPUTS, [780, 780], CLASSES, activation="relu", **options),
     }
+
+
+def _trainers() -> dict[str, Trainer]:
+    """The networks with the optimiser of their own library, and one with that of the other."""
+    trainers = {
+        name: Trainer(model, "torch" if name.startswith("torch") else OURS)
+        for name, model in _networks().items()
+    }
+    return trainers | {"torch maxout, amax, our SGD": Trainer(_torch_network(amax=True), OURS)}
 
 
 def _torch_network(amax: bool) -> nn.Sequential:

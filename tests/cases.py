@@ -68,6 +68,13 @@ def _near_ties() -> tuple[Tensor, Tensor, Tensor]:
     return center + (1 + spread) * torch.where(z > 0, 1.0, -1.0), p, center
 
 
+def _ties_and_a_zero() -> tuple[Tensor, float, None]:
+    """So many equal entries that the weights are nearly equal in spite of the zero."""
+    z = torch.ones(3, 300, dtype=torch.float64)
+    z[:, 7] = 0.0
+    return z, 3.0, None
+
+
 def _wide() -> tuple[Tensor, Tensor, None]:
     """Magnitudes from 1e-38 to 1e38 in one group."""
     exponents = torch.linspace(-38, 38, 11, dtype=torch.float64)
@@ -100,6 +107,10 @@ CASES = [
     Case("denormal", _denormal, dim=1, half=False),
     Case("huge", _huge, dim=1, half=False),
     *(Case(f"last-{n}", lambda n=n: _last_dim(3, n)) for n in (1, 2, 3, 4, 5, 7, 8, 16, 49, 300)),
+    Case(
+        "ties-and-a-zero",
+        lambda: (torch.ones(3, 1, 300).double().index_fill(2, torch.tensor(7), 0), 3.0, None),
+    ),
     *(Case(f"order-{p:g}", lambda p=p: (_randn(5, 7), p, None)) for p in ORDERS),
     Case("one-order", lambda: (_randn(5, 3, 7), torch.tensor(2.5).double(), None), dim=1),
     Case("order-per-sample", lambda: (_randn(6, 3, 4), 1 + _randn(6, 1).exp(), None), dim=1),

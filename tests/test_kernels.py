@@ -149,3 +149,85 @@ def test_every_number_of_half_precision_is_read_and_written(dtype):
     assert torch.equal(u.isnan(), numbers.isnan())
     sound = ~numbers.isnan()
     assert torch.equal(u[sound], numbers[sound].abs())
+
+
+WINDOWS = {
+    "k2": ((3, 5, 9, 21), (2, 2), (2, 2)),
+    "k3-overlapping": ((2, 20, 15, 40), (3, 3), (2, 2)),
+    "k3-stride-1": ((2, 3, 9, 50), (3, 3), (1, 1)),
+    "line": ((2, 17, 50), (4,), (3,)),
+    "cube": ((2, 3, 6, 7, 9), (2, 2, 2), (2, 2, 2)),
+    "many-entries": ((2, 3, 8, 9, 9), (3, 3, 3), (2, 1, 2)),
+    "gaps": ((2, 3, 9, 40), (2, 2), (3, 4)),
+}
+
+
+@pytest.mark.parametrize(("shape", "size", "stride"), WINDOWS.values(), ids=WINDOWS)
+@pytest.mark.parametrize("memory", ["channels-first", "channels-last"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_windows_in_place_are_windows_laid_out(shape, size, stride, memory, threads):
+    z = torch.randn(shape)
+    z[0, 0].flatten()[3] = 0.0
+    if memory == "channels-last":
+        z = z.movedim(1, -1).contiguous().movedim(-1, 1)
+    p = 1 + torch.randn(shape[1]).exp()
+    p[0] = torch.inf
+
+    def unfolded(z):
+        for dim, (length, step) in enumerate(zip(size, stride, strict=True), start=2):
+            z = z.unfold(dim, length, step)
+        return z.flatten(2 + len(size))
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        u = cpu.forward_windows(z, p, size, stride)
+        grad = torch.randn(u.shape)
+        dz, dp = cpu.backward_windows(grad, z, p, size, stride, (True, True))
+    finally:
+        torch.set_num_threads(before)
+    doubles = z.double().requires_grad_()
+    groups = unfolded(doubles)
+    orders = p.double().reshape(-1, *[1] * len(size), 1)
+    dim = groups.ndim - 1
+    assert ulps(u, plain.forward(groups.detach(), orders, None, dim)) <= 4
+    needs = (True, True, False)
+    by_group, true_dp, _ = plain.backward(grad.double(), groups.detach(), orders, None, dim, needs)
+    (true_dz,) = torch.autograd.grad(groups, doubles, by_group)
+    assert relative_to_largest(dz, true_dz) <= 1e-5
+    assert relative_to_largest(dp, true_dp.flatten()) <= 1e-5
+    assert dz.stride() == z.stride()
+    assert u.is_contiguous() == z.is_contiguous()
+
+
+class TestMachineCode:
+    CODE = (
+        "import torch, lpunits\n"
+        "from lpunits.kernels import simd\n"
+        "compiled = []\n"
+        "real = simd._compile\n"
+        "simd._compile = lambda module: compiled.append(1) or real(module)\n"
+        "u = lpunits.lp_pool(torch.ones(100, 5, 240), 2.0, dim=1)\n"
+        "assert u.eq(1).all()\n"
+        "print(len(compiled))\n"
+    )
+
+    def run(self, folder) -> str:
+        environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
+        done = subprocess.run(
+            [sys.executable, "-c", self.CODE], capture_output=True, text=True, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="another folder there")
+    def test_it_is_compiled_once_and_kept(self, tmp_path):
+        assert self.run(tmp_path) == "1"
+        assert self.run(tmp_path) == "0"
+        (kept,) = (tmp_path / "lpunits" / "kernels").iterdir()
+        assert kept.suffix == ".o"
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="another folder there")
+    def test_a_folder_that_cannot_be_written_costs_only_time(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        assert self.run(tmp_path / "file") == "1"

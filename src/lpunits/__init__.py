@@ -1,6 +1,7 @@
 """Learned-norm pooling for PyTorch: exact at every input, the norm's order learned per unit."""
 
 from lpunits import optim
+from lpunits.dropout import Dropout
 from lpunits.functional import lp_pool, maxout
 from lpunits.layers import (
     GlobalLpPool,
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MLP",
+    "Dropout",
     "GlobalLpPool",
     "LpLinear",
     "LpPool",

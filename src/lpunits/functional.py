@@ -45,15 +45,12 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
         center: Subtracted from z before anything else; broadcasts to z.
         dim: The dimension that is pooled away.
     """
-    dim = _checked_dim(z, dim)
+    check_floating("z", z)
+    dim = _checked_dim(z.shape, dim)
     p = _checked_order(p, z, dim)
     if center is not None:
         check_floating("center", center)
-        if not _broadcasts(center.shape, z.shape):
-            raise ValueError(
-                f"center must broadcast to the shape {tuple(z.shape)} of z, "
-                f"got the shape {tuple(center.shape)}"
-            )
+        _check_center(center.shape, z.shape)
     if _inside_a_transform(z, p, center):
         return _differentiable(z, p, center, dim)
     return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return, no-untyped-call]
@@ -67,7 +64,8 @@ def maxout(z: Tensor, dim: int = -1) -> Tensor:
     >>> maxout(torch.tensor([[3.0, -4.0], [-2.0, -1.0]]))
     tensor([ 3., -1.])
     """
-    return z.amax(_checked_dim(z, dim))
+    check_floating("z", z)
+    return z.amax(_checked_dim(z.shape, dim))
 
 
 class _LpPool(torch.autograd.Function):
@@ -87,10 +85,63 @@ class _LpPool(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return *kernel_for(z).backward(grad, z, p, center, ctx.dim, needs), None
         # The caller wants to differentiate the gradient again (create_graph=True).
-        wanted = [t for t, need in zip((z, p, center), needs, strict=True) if need]
         u = _differentiable(z, p, center, ctx.dim)
-        grads = iter(torch.autograd.grad(u, wanted, grad, create_graph=True))
-        return *(next(grads) if need else None for need in needs), None
+        return *_again(u, (z, p, center), needs, grad), None
+
+
+def lp_pool_windows(z: Tensor, p: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    """:func:`lp_pool` of windows that slide over the last dimensions of z, an order per channel.
+
+    z is ``(batch, channels, ...)``. Where the kernel knows windows they are read in place;
+    elsewhere they are laid out side by side first.
+    """
+    if (
+        not _inside_a_transform(z, p)
+        and stride[-1] <= LARGEST_STRIDE
+        and hasattr(kernel_for(z), "forward_windows")
+    ):
+        return _LpPoolWindows.apply(z, p, size, stride)  # type: ignore[no-any-return, no-untyped-call]
+    return _pool_unfolded(z, p, size, stride)
+
+
+LARGEST_STRIDE = 4
+
+
+def _pool_unfolded(z: Tensor, p: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    for dim, (length, step) in enumerate(zip(size, stride, strict=True), start=2):
+        z = z.unfold(dim, length, step)
+    return lp_pool(z.flatten(z.ndim - len(size)), p.reshape(-1, *[1] * len(size)))
+
+
+class _LpPoolWindows(torch.autograd.Function):
+    """Windows as one step of the autograd graph, which saves its inputs and nothing else."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, p: Tensor, size: tuple[int, ...], stride: tuple[int, ...]
+    ) -> Tensor:
+        ctx.save_for_backward(z, p)
+        ctx.windows = size, stride
+        u: Tensor = kernel_for(z).forward_windows(z, p, size, stride)
+        return u
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        z, p = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:2]
+        if not torch.is_grad_enabled():
+            kernel = kernel_for(z)
+            return *kernel.backward_windows(grad, z, p, *ctx.windows, needs), None, None
+        return *_again(_pool_unfolded(z, p, *ctx.windows), (z, p), needs, grad), None, None
+
+
+def _again(
+    u: Tensor, inputs: tuple[Tensor | None, ...], needs: tuple[bool, ...], grad: Tensor
+) -> list[Tensor | None]:
+    """Gradients that can be differentiated again, of u, which was computed by plain torch."""
+    wanted = [t for t, need in zip(inputs, needs, strict=True) if need]
+    grads = iter(torch.autograd.grad(u, wanted, grad, create_graph=True))  # type: ignore[arg-type]
+    return [next(grads) if need else None for need in needs]
 
 
 def _differentiable(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
@@ -140,19 +191,18 @@ def check_floating(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a floating-point tensor, got dtype {value.dtype}")
 
 
-def _checked_dim(z: Tensor, dim: int) -> int:
-    """``dim`` counted from the front, after z and dim have been looked at."""
-    check_floating("z", z)
+def _checked_dim(shape: torch.Size, dim: int) -> int:
+    """``dim`` counted from the front."""
     if isinstance(dim, bool) or not isinstance(dim, int):
         raise TypeError(f"dim must be an integer, got {dim!r}")
-    if not -z.ndim <= dim < z.ndim:
+    if not -len(shape) <= dim < len(shape):
         raise ValueError(
-            f"dim must be one of the {z.ndim} dimensions of z, which has the shape "
-            f"{tuple(z.shape)}, got {dim}"
+            f"dim must be one of the {len(shape)} dimensions of z, which has the shape "
+            f"{tuple(shape)}, got {dim}"
         )
-    dim %= z.ndim
-    if z.shape[dim] == 0:
-        raise ValueError(f"z must hold at least one value along dim {dim}, got {tuple(z.shape)}")
+    dim %= len(shape)
+    if shape[dim] == 0:
+        raise ValueError(f"z must hold at least one value along dim {dim}, got {tuple(shape)}")
     return dim
 
 
@@ -165,14 +215,28 @@ def _checked_order(p: Tensor | float, z: Tensor, dim: int) -> Tensor:
             raise ValueError(f"p must be a number from 1 to inf, got {p}")
         return torch.full((), float(p), dtype=plain.working_dtype(z), device=z.device)
     check_floating("p", p)
-    out = z.shape[:dim] + z.shape[dim + 1 :]
-    if not _broadcasts(p.shape, out):
+    missing = _missing_dim(p.shape, z.shape, dim)
+    return p if missing is None else p.unsqueeze(missing)
+
+
+def _missing_dim(p_shape: torch.Size, z_shape: torch.Size, dim: int) -> int | None:
+    """Where p needs one more dimension to broadcast against z, if anywhere."""
+    out = z_shape[:dim] + z_shape[dim + 1 :]
+    if not _broadcasts(p_shape, out):
         raise ValueError(
             f"p must broadcast to the shape {tuple(out)} of the result, "
-            f"got the shape {tuple(p.shape)}"
+            f"got the shape {tuple(p_shape)}"
         )
     behind = len(out) - dim  # dimensions of the result behind the pooled one
-    return p.unsqueeze(p.ndim - behind) if p.ndim > behind else p
+    return len(p_shape) - behind if len(p_shape) > behind else None
+
+
+def _check_center(shape: torch.Size, z_shape: torch.Size) -> None:
+    if not _broadcasts(shape, z_shape):
+        raise ValueError(
+            f"center must broadcast to the shape {tuple(z_shape)} of z, "
+            f"got the shape {tuple(shape)}"
+        )
 
 
 def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from lpunits.functional import check_floating, lp_pool, maxout
+from lpunits.functional import check_floating, lp_pool, lp_pool_windows, maxout
 from lpunits.orders import Ordered, Orders
 
 # The kernels give each unit a lane of a vector. With fewer units than lanes most would idle, so the
@@ -248,16 +248,14 @@ class _LpPoolNd(Ordered):
         _check_channels(z, first - 1, self.channels)
         if any(self.padding):
             z = pad(z, [width for width in reversed(self.padding) for _ in range(2)])
-        windows = zip(self.kernel_size, self.stride, strict=True)
-        for dim, (size, step) in enumerate(windows, start=first):
-            if z.shape[dim] < size:
-                raise ValueError(
-                    f"input must be at least as large as kernel_size {self.kernel_size} after "
-                    f"padding, got the shape {tuple(z.shape)}"
-                )
-            z = z.unfold(dim, size, step)
-        p = self.order.reshape(-1, *[1] * self.spatial)
-        return lp_pool(z.flatten(z.ndim - self.spatial), p)
+        if any(length < k for length, k in zip(z.shape[first:], self.kernel_size, strict=True)):
+            raise ValueError(
+                f"input must be at least as large as kernel_size {self.kernel_size} after "
+                f"padding, got the shape {tuple(z.shape)}"
+            )
+        batch = z if first == 2 else z.unsqueeze(0)
+        u = lp_pool_windows(batch, self.order, self.kernel_size, self.stride)
+        return u if first == 2 else u.squeeze(0)
 
     def extra_repr(self) -> str:
         """Sizes and orders."""

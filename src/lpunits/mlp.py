@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lpunits.dropout import Dropout
 from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, keep_size_
 from lpunits.orders import Orders
 
@@ -82,7 +83,7 @@ class MLP(nn.Sequential):
         if activation in elementwise and set(groups) - {1}:
             raise ValueError(f"filters must be 1 for {activation} units, got {filters!r}")
 
-        layers: list[nn.Module] = [nn.Dropout(input_dropout)] if input_dropout else []
+        layers: list[nn.Module] = [Dropout(input_dropout)] if input_dropout else []
         for units, size in zip(hidden, groups, strict=True):
             if activation == "maxout":
                 layers.append(MaxoutLinear(in_features, units, size, device=device, dtype=dtype))
@@ -106,7 +107,7 @@ class MLP(nn.Sequential):
                     )
                 )
             if dropout:
-                layers.append(nn.Dropout(dropout))
+                layers.append(Dropout(dropout))
             in_features = units
         if dropout:
             for layer in layers:

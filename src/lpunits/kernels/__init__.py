@@ -34,7 +34,7 @@ def _fused(device: str) -> ModuleType | None:
         return None
     try:
         return importlib.import_module(FUSED[device])
-    except (ImportError, RuntimeError) as error:  # also where Numba finds no folder for its cache
+    except (ImportError, OSError) as error:  # also where LLVM does not load
         logging.getLogger("lpunits").info("plain torch serves %s tensors: %s", device, error)
         return None
 

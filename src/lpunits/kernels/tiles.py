@@ -1,729 +1,452 @@
-"""The compiled part of the CPU kernel: Python that Numba turns into SIMD code, one lane per group.
+"""What a compiled pooling works on: tiles, where they are in memory, logarithm and power.
 
-A call is cut into tiles of rows and LANES columns, one column per group, which stay in the
-first-level cache; every loop over the lanes becomes SIMD code. Two layouts of z fill a tile:
-groups side by side (``(batch, filters, units)``, pooled over the middle), and groups one after the
-other (a contiguous last dimension), which are transposed on the way in and out. A long group is cut
-into columns, which are joined after each step.
-
-How single precision keeps its digits:
-
-- ``log2(r)`` is taken from the exact difference of two mantissas, so its relative error stays small
-  where r is near 1 and p is large; and from a difference of exponents where r underflows.
-- ``z - center`` is rounded, and at large p a last digit decides, so the rounding error is kept too.
-- p = inf is an order of 1e30 in the exponent, with 1/p = 0: no case of its own.
-- The order's gradient is a sum of terms that are never negative where a group is nearly tied.
-
-All of it is one file because Numba's cache looks at no other when it decides what is stale.
+:mod:`lpunits.kernels.pooling` says what is done with them.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numba
-import numpy as np
-from numba import njit, prange
-from numba.extending import overload
+from llvmlite import ir
 
-LANES = 128
+from lpunits.kernels.simd import (
+    F16,
+    F32,
+    F64,
+    I16,
+    I32,
+    I64,
+    Code,
+    Value,
+    Variable,
+    lanes,
+    larger,
+    pick,
+)
 
-# Contracting a * b + c into one rounding is the only liberty that the compiler may take.
-OPTIONS: dict[str, Any] = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}
-inlined = njit(forceinline=True, **OPTIONS)
+HUGE = 1e30
+LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
+SQRT_HALF = 0.7071067811865476
+MOST_UNROLLED = 9  # rows of a tile that are kept in registers
+INF = float("inf")
 
-F, I32, U = np.float32, np.int32, np.uint64
-HUGE, INF = F(1e30), F(np.inf)
-LOG2_E, LN_2 = F(1.4426950408889634), F(0.6931471805599453)
-_SMALLEST_NORMAL, _TWO_24, _ROUND = F(2.0**-126), F(2.0**24), F(1.5 * 2.0**23)
-
-
-@inlined
-def bits_of(x):
-    """The bits of a number, as an integer."""
-    return F(x).view(I32)
-
-
-@inlined
-def float_of(bits):
-    """The number that has these bits."""
-    return I32(bits).view(F)
-
-
-@inlined
-def pick(condition, a, b):
-    """A choice that becomes a SIMD selection."""
-    if condition:
-        return a
-    return b
+# The integers that describe a call, by their place in the list that the compiled function takes.
+ARGUMENTS = (
+    "z", "center", "p", "u", "dz", "dp", "dc", "scratch", "bases", "offsets",  # addresses
+    "n", "inner", "groups", "centers", "orders", "order_step", "image", "positions", "chunk",
+    "dp_row", "dc_row", "scratch_row",  # distances between the tables of two threads
+)  # fmt: skip
 
 
-@inlined
-def log2_1p(v):
-    """log2(1 + v) for v from 1/sqrt 2 - 1 to sqrt 2 - 1: a minimax polynomial, relative error 3e-8.
+@dataclass(frozen=True)
+class Spec:
+    """What is known when the code is written."""
 
-    The terms are paired, because a chain of nine products would be waited for.
+    layout: str  # rows, packed or long
+    n: int  # entries of a group, or 0: known at run time only
+    dtype: str  # float, half or bfloat
+    center: bool
+    splat: bool  # whether all groups of a tile have the same order
+    parallel: bool  # whether it runs in a team of threads
+    windows: bool = False  # whether the rows of a tile are where a table says, and may overlap
+    stride: int = 1  # the distance of the lanes of a window's row
+    backward: bool = False
+    center_grad: bool = False
+
+
+# ---------------------------------------------------------------- logarithm and power
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How a floating-point type is built, and polynomials good enough for it."""
+
+    kind: Any
+    integer: Any
+    digits: int  # bits of the mantissa
+    lowest: float  # 2^lowest becomes 0
+    exp2: tuple[float, ...]  # 2^f on [-1/2, 1/2], behind the constant 1
+
+    @property
+    def magic(self) -> float:
+        """What rounds to a whole number when it is added, and leaves it in the lowest bits."""
+        return 1.5 * 2.0**self.digits
+
+
+SINGLE = Precision(
+    F32,
+    I32,
+    23,
+    -127.0,
+    (0.6931471805599453, 0.24022648692131042, 0.05550340563058853, 0.009618354961276054,
+     0.0013395279645919800, 0.00015402942895889282),
+)  # fmt: skip
+DOUBLE = Precision(
+    F64,
+    I64,
+    52,
+    -1023.0,
+    tuple(
+        LN_2**k / f for k, f in enumerate((1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800), 1)
+    ),
+)
+
+
+def polynomial(x: Value, coefficients: tuple[float, ...], stride: int = 4) -> Value:
+    """c0 + c1 x + c2 x^2 + ..., some terms at a time, as a chain of products is waited for.
+
+    No power beyond the stride is formed: the eighth power of a small x would be a denormal number,
+    at which processors stop for a hundred cycles.
     """
-    a = F(1.4426950036520814) + F(-0.7213473468016658) * v
-    b = F(0.48091064303096026) + F(-0.36070368303068034) * v
-    c = F(0.28791624507083174) + F(-0.2389448138582872) * v
-    d = F(0.2157156309784507) + F(-0.20726981566798947) * v
-    square = v * v
-    fourth = square * square
-    high = (c + d * square) + F(0.1258370368985811) * fourth
-    return ((a + b * square) + high * fourth) * v
+    powers = {1: x}
+    while max(powers) < stride:
+        powers[2 * max(powers)] = powers[max(powers)] * powers[max(powers)]
+
+    def block(terms: tuple[float, ...], size: int) -> Any:
+        if len(terms) == 1:
+            return terms[0]
+        half = size // 2
+        if len(terms) <= half:
+            return block(terms, half)
+        return powers[half] * block(terms[half:], half) + block(terms[:half], half)
+
+    blocks = [coefficients[i : i + stride] for i in range(0, len(coefficients), stride)]
+    y = block(blocks[-1], stride)
+    for terms in reversed(blocks[:-1]):
+        y = powers[stride] * y + block(terms, stride)
+    return y  # type: ignore[no-any-return]
 
 
-@inlined
-def exp2(whole, part):
-    """2^(whole + part) for exponents of at most 0; ``whole`` may be large, ``part`` is small.
-
-    2^f on [-1/2, 1/2] is a minimax polynomial with a relative error of 1e-8.
-    """
-    whole = pick(whole > F(-127), whole, F(-127))  # 2^-127 becomes 0
-    rounded = (whole + part) + _ROUND
-    f = (whole - (rounded - _ROUND)) + part
-    a = F(0.6931471879267558) + F(0.24022649794956738) * f
-    b = F(0.05550357433323085) + F(0.009618237494567593) * f
-    c = F(0.001339073564551989) + F(0.00015403512726100687) * f
-    square = f * f
-    y = F(1) + (a + (b + c * square) * square) * f
-    return y * float_of((bits_of(rounded) << I32(23)) + I32(0x3F800000))
+# log2(1 + v) / v for v from 1/sqrt 2 - 1 to sqrt 2 - 1: minimax, relative error 3e-8.
+_LOG2 = (
+    1.4426950036520814, -0.7213473468016658, 0.48091064303096026, -0.36070368303068034,
+    0.28791624507083174, -0.2389448138582872, 0.2157156309784507, -0.20726981566798947,
+    0.1258370368985811,
+)  # fmt: skip
+# The same as an odd function of v / (2 + v).
+_LOG2_ODD = tuple(2 * LOG2_E / (2 * k + 1) for k in range(9))
 
 
-@inlined
-def power_of_two(exponent):
-    """2^exponent, for a whole exponent from -126 to 127."""
-    return float_of((I32(exponent) + I32(127)) << I32(23))
+def log2_1p(v: Value) -> Value:
+    """log2(1 + v) for v from 1/sqrt 2 - 1 to sqrt 2 - 1."""
+    if v.element == F32:
+        return polynomial(v, _LOG2) * v
+    odd = v / (v + 2.0)
+    return polynomial(odd * odd, _LOG2_ODD) * odd
 
 
-@inlined
-def _normalised(a):
-    """The bits of a, times 2^24 if it is denormal, and by how much its exponent is too high."""
-    denormal = a < _SMALLEST_NORMAL
-    return bits_of(pick(denormal, a * _TWO_24, a)), pick(denormal, F(24), F(0))
+def exp2(whole: Value, part: Value | None, precision: Precision) -> Value:
+    """2^(whole + part) for exponents of at most 0; ``whole`` may be large, ``part`` is small."""
+    if whole.wide:
+        exponent = whole if part is None else whole + part
+        f = exponent.wide_instruction("reduce", exponent, 0, exponent.constant(0.0))
+        n = exponent - f
+        if part is not None:
+            f = (whole - n) + part
+        y = f * polynomial(f, precision.exp2, stride=2) + 1.0
+        return y.wide_instruction("scalef", y, n, y.constant(0.0))
+    whole = larger(whole, precision.lowest)
+    rounded = (whole if part is None else whole + part) + precision.magic
+    f = whole - (rounded - precision.magic)
+    if part is not None:
+        f = f + part
+    y = f * polynomial(f, precision.exp2, stride=2) + 1.0
+    return (y.bits + (rounded.bits << precision.digits)).as_float
 
 
-@inlined
-def split(a):
-    """A = mantissa * 2^exponent, with the mantissa from 1 to 2."""
-    bits, excess = _normalised(a)
-    mantissa = float_of(I32(bits & I32(0x7FFFFF)) | I32(0x3F800000))
-    return mantissa, F(I32(bits >> I32(23))) - (excess + F(127))
+def log2_parts(a: Value, m: Value, inverse: Value, low: Value, precision: Precision) -> Any:
+    """log2(a / m) as (whole, part), where low is the bits of m / sqrt 2 and inverse is 1 / m.
 
-
-@inlined
-def log2_of_ratio(a, mantissa, exponent, reciprocal, low):
-    """log2(a / m) as (whole, part), m = mantissa * 2^exponent, low = mantissa / sqrt 2.
-
-    a is brought between m / sqrt 2 and m sqrt 2 by a power of two, where the difference to m is
+    a is brought between m / sqrt 2 and m sqrt 2 by a power of two; there its difference to m is
     exact.
     """
-    bits, excess = _normalised(a)
-    shift = I32(I32(bits - bits_of(low)) >> I32(23))
-    near = float_of(I32(bits - I32(shift << I32(23))))
-    return F(shift) - (exponent + excess), log2_1p((near - mantissa) * reciprocal)
+    shift = (a.bits - low) >> precision.digits
+    near = (a.bits - (shift << precision.digits)).as_float
+    return shift.to(precision.kind), log2_1p((near - m) * inverse)
 
 
-def load(array, index):
-    """The value at ``index`` in single precision: bfloat16 comes as int16, float16 as uint16."""
+# ---------------------------------------------------------------- a tile
+
+# What a tile hands on from step to step: vectors in the scratch memory of its thread.
+LARGEST, SUM, MOMENT, FACTOR, SLOTS = range(5)
 
 
-@overload(load, inline="always")
-def _load_by_storage(array, index):
-    if array.dtype == numba.float32:
-        return lambda array, index: array[index]
-    if array.dtype == numba.int16:
-        return lambda array, index: float_of(I32(array[index]) << I32(16))
+@dataclass(frozen=True)
+class Place:
+    """Where a tile begins in z, the centres, the orders and the groups; how many groups it has."""
 
-    def load_half(array, index):
-        half = I32(array[index])
-        magnitude = I32(half & I32(0x7FFF))
-        value = float_of(magnitude << I32(13)) * F(2.0**112)  # moves the exponent's bias
-        value = pick(
-            magnitude >= I32(0x7C00), float_of((magnitude << I32(13)) | I32(0x7F800000)), value
-        )
-        return pick(half > I32(0x7FFF), -value, value)
-
-    return load_half
+    z: Value
+    center: Value
+    p: Value
+    group: Value
+    count: Value
+    index: Value  # its number among the tiles that are worked on together
 
 
-def store(array, index, value):
-    """Round ``value`` to the nearest, ties to even, and write it."""
+class Tile:
+    """Groups in the lanes of a vector: reads and writes what belongs to them."""
 
+    def __init__(
+        self, code: Code, spec: Spec, precision: Precision, call: dict[str, Value], at: Place
+    ) -> None:
+        self.code, self.spec, self.precision, self.call, self.at = code, spec, precision, call, at
+        self.lanes = lanes()
+        self.vector = ir.VectorType(precision.kind, self.lanes)
+        self.long = spec.layout == "long"
+        self.rows = -(-spec.n // self.lanes) if self.long else spec.n
+        self._known: dict[Any, Any] = {}
 
-@overload(store, inline="always")
-def _store_by_storage(array, index, value):
-    if array.dtype == numba.float32:
+    def each(self, body: Callable[[Any], None]) -> None:
+        """Do something for every row: unrolled if their number is known, or in a loop."""
+        if self.rows:
+            for i in range(self.rows):
+                body(i)
+            return
+        with self.code.loop(self.code.number(I64, 0), self._row_count()) as row:
+            body(row)
 
-        def store_single(array, index, value):
-            array[index] = value
+    def _row_count(self) -> Value:
+        n = self.call["n"]
+        return (n + (self.lanes - 1)) // self.lanes if self.long else n
 
-        return store_single
-    if array.dtype == numba.int16:
+    def _remember(self, key: Any, make: Callable[[], Value]) -> Value:
+        """Rows of a known number stay in registers; others are read again."""
+        if not self.rows:
+            return make()
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]  # type: ignore[no-any-return]
 
-        def store_bfloat(array, index, value):
-            bits = bits_of(value)
-            rounded = I32(bits + I32(0x7FFF) + I32(I32(bits >> I32(16)) & I32(1))) >> I32(16)
-            array[index] = np.int16(pick(value != value, I32(0x7FC0), I32(rounded)))
+    def number(self, value: float) -> Value:
+        """A constant in every lane."""
+        return self.code.number(self.vector, value)
 
-        return store_bfloat
+    def variable(self, value: float) -> Variable:
+        """A vector that changes from row to row."""
+        return Variable(self.code, self.number(value))
 
-    def store_half(array, index, value):
-        bits = bits_of(abs(value))
-        # A normal number: round 13 bits away and move the exponent's bias by 112.
-        normal = I32(bits + I32(0xFFF) + I32(I32(bits >> I32(13)) & I32(1))) >> I32(13)
-        normal = pick(abs(value) < F(65520), I32(normal) - I32(112 << 10), I32(0x7C00))
-        # A denormal one: adding 1/2 rounds to multiples of 2^-24.
-        small = bits_of(abs(value) + F(0.5)) - bits_of(F(0.5))
-        half = pick(abs(value) < F(2.0**-14), I32(small), I32(normal))
-        half = pick(value != value, I32(0x7E00), half)
-        array[index] = np.uint16(pick(bits_of(value) < I32(0), half | I32(0x8000), half))
+    def size(self) -> Value:
+        """N, the number of entries of a group, in every lane."""
+        if self.spec.n:
+            return self.number(float(self.spec.n))
+        return self.call["n"].to(self.precision.kind).spread(self.lanes)
 
-    return store_half
+    # Memory
 
+    def lanes_of_row(self, i: Any) -> Value | None:
+        """The lanes of row i that exist, or None: all of them."""
+        if not self.long:
+            return self.code.first_lanes(self.at.count)
+        if self.rows and (i + 1) * self.lanes <= self.spec.n:
+            return None
+        return self.code.first_lanes(self.call["n"] - i * self.lanes)
 
-# ---------------------------------------------------------------- steps on a tile of (rows, LANES)
+    def _row(self, i: Any) -> Any:
+        """The distance of row i from the first."""
+        if self.spec.windows:
+            return self.code.load(self.call["offsets"], i, I64)
+        return i * self.lanes if self.long else self.call["inner"] * i
 
-# How the groups lie in memory, and with it what a column of a tile is.
-SIDE_BY_SIDE, IN_A_ROW, LONG = 0, 1, 2
-# The numbers that describe a call, in one tuple of integers.
-LAYOUT, GROUPS, N, INNER, ORDERS, ORDER_STEP, CENTERS = range(7)
-# The rows of the table of lanes: one number per group, or per column of a long group.
-(PM1, INV_HIGH, INV_LOW, M, INVERSE, LOW, S, ROOT, LOG_S, GRAD, MOMENT, LEAST, SPREAD, FACTOR) = (
-    range(14)
-)
-MANTISSA, EXPONENT, MANTISSA_LOW, STEP_1, STEP_2, M_ERROR, ERROR_SCALE = range(14, 21)
-ROWS = 21
+    def _spaced(self, j: int, spacing: int) -> Value:
+        """The lanes that exist in vector j of those that hold every lane and what lies between."""
+        return self.code.first_lanes((self.at.count - 1) * spacing + (1 - j * self.lanes))
 
+    def _load_row(self, table: str, at: Value, i: Any, dtype: str) -> Value:
+        """Row i of z or of the centres."""
+        base, spec = self.call[table], self.spec
+        if spec.layout == "packed":
 
-@inlined
-def _subtract(x, c, values, errors, i, j, exact):
-    """Put x - c into the tile and, if wanted, the rounding error of |x - c|."""
-    b = x - c
-    values[i, j] = b
-    if exact:
-        t = b - x
-        error = (x - (b - t)) - (c + t)
-        # Not a number where something is infinite; the sign is that of |b|.
-        errors[i, j] = pick(error == error, pick(b < F(0), -error, error), F(0))
+            def load(j: int) -> Value:
+                return self._load(base, at + j * self.lanes, self._packed(j), dtype)
 
+            parts = [self._remember((table, j), partial(load, j)) for j in range(spec.n)]
+            return _every(spec.n, i, parts)
+        at = at + self._row(i)
+        if spec.stride == 1:
+            return self._load(base, at, self.lanes_of_row(i), dtype)
+        masks = [self._spaced(j, spec.stride) for j in range(spec.stride)]
+        parts = [self._load(base, at + j * self.lanes, m, dtype) for j, m in enumerate(masks)]
+        return _every(spec.stride, 0, parts)
 
-@inlined
-def _place(call, tile):
-    """Where the rows of a tile begin in z and in the centres, their distance, and their width."""
-    n, inner = call[N], call[INNER]
-    if call[LAYOUT] == LONG:
-        return tile * n, (tile % call[CENTERS]) * n, LANES, n
-    blocks = (inner + LANES - 1) // LANES
-    outer, start = tile // blocks, (tile % blocks) * LANES
-    c_at = (outer % call[CENTERS]) * n * inner + start
-    return outer * n * inner + start, c_at, inner, inner - start
+    def _packed(self, j: int) -> Value:
+        """The entries that exist in vector j of those that hold a packed tile."""
+        return self.code.first_lanes(self.at.count * self.spec.n - j * self.lanes)
 
+    def _load(self, base: Value, at: Any, mask: Value | None, dtype: str = "float") -> Value:
+        code, kind = self.code, self.precision.kind
+        if dtype == "float":
+            return code.load(base, at, ir.VectorType(F32, self.lanes), mask).to(kind)
+        bits = code.load(base, at, ir.VectorType(I16, self.lanes), mask)
+        if dtype == "bfloat":
+            return (bits.to(I32) << 16).as_float.to(kind)
+        return bits.cast(F16).to(F32).to(kind)
 
-@inlined
-def _next(at, step, period):
-    """One step on, and back to 0 after a period: a division for each lane would be slow."""
-    at += step
-    return pick(at == period, U(0), at)
+    def _store(self, value: Value, base: Value, at: Any, mask: Value | None) -> None:
+        value, dtype = value.to(F32), self.spec.dtype
+        if dtype == "half":
+            value = value.to(F16).cast(I16)
+        elif dtype == "bfloat":
+            bits = value.bits
+            rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+            value = pick(value != value, rounded.constant(0x7FC0), rounded).to(I16)
+        self.code.store(value, base, at, mask)
 
+    def _add(self, value: Value, base: Value, at: Any, mask: Value | None) -> None:
+        sums = self.code.load(base, at, ir.VectorType(F32, self.lanes), mask)
+        self.code.store(sums + value.to(F32), base, at, mask)
 
-@inlined
-def _read(z, c, call, tile, values, errors, exact):
-    """Fill the tile; what is not filled becomes 0, which adds nothing.
+    # What a tile reads
 
-    Indices are unsigned, as a signed one would be checked for a negative value, which is not SIMD;
-    and no part of an array is given a name, as that would be counted as a reference, which is slow.
-    """
-    n = call[N]
-    if call[LAYOUT] == IN_A_ROW:
-        first = tile * LANES
-        groups = min(LANES, call[GROUPS] - first)
-        at, c_at = U(first * n), U(first % call[CENTERS] * n)
-        if c is None or call[CENTERS] == 1:
-            for i in range(U(n)):
-                for j in range(U(groups)):
-                    x = load(z, at + j * U(n) + i)
-                    if c is None:
-                        values[i, j] = x
-                    else:
-                        _subtract(x, c[i], values, errors, i, j, exact)
+    def value(self, i: Any) -> Value:
+        """Row i of z - center."""
+
+        def make() -> Value:
+            z = self._load_row("z", self.at.z, i, self.spec.dtype)
+            if not self.spec.center:
+                return z
+            return z - self._load_row("center", self.at.center, i, "float")
+
+        return self._remember(("value", i), make)
+
+    def magnitude(self, i: Any) -> Value:
+        """Row i of |z - center|."""
+        positive = self.number(-0.0).bits ^ -1
+        return self._remember(("magnitude", i), lambda: (self.value(i).bits & positive).as_float)
+
+    def order(self, shared: bool = False) -> Value:
+        """The orders of the groups, or of the one group that all lanes share; 1e30 for infinity."""
+        base = self.call["p"]
+        if self.spec.splat or shared:
+            p = self.code.load(base, self.at.p, F32).spread(self.lanes).to(self.precision.kind)
         else:
-            for j in range(U(groups)):
-                for i in range(U(n)):
-                    _subtract(load(z, at + i), c[c_at + i], values, errors, i, j, exact)
-                at += U(n)
-                c_at = _next(c_at, U(n), U(call[CENTERS] * n))
-        for i in range(n):
-            for j in range(groups, LANES):
-                values[i, j] = F(0)
-    else:
-        at, c_at, step, width = _place(call, tile)
-        for i in range(U(values.shape[0])):
-            lanes = min(LANES, width)
-            for j in range(U(lanes)):
-                if c is None:
-                    values[i, j] = load(z, U(at) + j)
-                else:
-                    _subtract(load(z, U(at) + j), c[U(c_at) + j], values, errors, i, j, exact)
-            for j in range(U(lanes), U(LANES)):
-                values[i, j] = F(0)
-            at += step
-            c_at += step
-            if call[LAYOUT] == LONG:
-                width -= LANES
+            p = self._load(base, self.at.p, self.code.first_lanes(self.at.count))
+            p = larger(p, 1.0)  # lanes without a group should not divide by zero
+        return pick(p < HUGE, p, HUGE)
 
+    def grad(self) -> Value:
+        """The gradient that arrives at each group."""
+        mask = self.code.first_lanes(self.at.count)
+        return self._load(self.call["u"], self.at.group, mask, self.spec.dtype)
 
-@inlined
-def _write(dz, dc, call, tile, values):
-    """The reverse of _read: gradients in z, and minus their sum for the centres."""
-    n = call[N]
-    if call[LAYOUT] == IN_A_ROW:
-        first = tile * LANES
-        at, c_at = U(first * n), U(first % call[CENTERS] * n)
-        for j in range(U(min(LANES, call[GROUPS] - first))):
-            for i in range(U(n)):
-                store(dz, at + i, values[i, j])
-            if dc is not None:
-                for i in range(U(n)):
-                    dc[c_at + i] -= values[i, j]
-            at += U(n)
-            c_at = _next(c_at, U(n), U(call[CENTERS] * n))
-    else:
-        at, c_at, step, width = _place(call, tile)
-        for i in range(U(values.shape[0])):
-            lanes = min(LANES, width)
-            for j in range(U(lanes)):
-                store(dz, U(at) + j, values[i, j])
-            if dc is not None:
-                for j in range(U(lanes)):
-                    dc[U(c_at) + j] -= values[i, j]
-            at += step
-            c_at += step
-            if call[LAYOUT] == LONG:
-                width -= LANES
+    # What it writes
 
+    def put(self, u: Value) -> None:
+        """The pooled values."""
+        self._store(u, self.call["u"], self.at.group, self.code.first_lanes(self.at.count))
 
-@inlined
-def _read_orders(orders, call, first, groups, lane):
-    """Copy what depends on the orders of this tile's groups into its lanes."""
-    at = U(first // call[ORDER_STEP] % call[ORDERS])
-    if call[ORDER_STEP] == 1 and at + groups <= call[ORDERS]:
-        for j in range(U(groups)):
-            lane[PM1, j] = orders[PM1, at + j]
-            lane[INV_HIGH, j] = orders[INV_HIGH, at + j]
-            lane[INV_LOW, j] = orders[INV_LOW, at + j]
-    else:
-        within = U(first % call[ORDER_STEP])
-        for j in range(U(groups)):
-            lane[PM1, j] = orders[PM1, at]
-            lane[INV_HIGH, j] = orders[INV_HIGH, at]
-            lane[INV_LOW, j] = orders[INV_LOW, at]
-            within = _next(within, U(1), U(call[ORDER_STEP]))
-            if within == 0:
-                at = _next(at, U(1), U(call[ORDERS]))
-    if call[LAYOUT] == LONG:
-        for row in range(PM1, INV_LOW + 1):
-            for j in range(LANES):
-                lane[row, j] = lane[row, 0]
-
-
-@inlined
-def _order_table(p):
-    """For each order: p - 1, and 1/p as a sum of which the first part has few digits."""
-    table = np.empty((3, p.size), F)
-    for j in range(p.size):
-        order = pick(p[j] < HUGE, p[j], HUGE)
-        inverse = F(1) / p[j]
-        high = float_of(bits_of(inverse) & I32(-4096))
-        table[PM1, j] = order - F(1)
-        table[INV_HIGH, j] = high
-        table[INV_LOW, j] = (F(1) - high * order) * inverse if p[j] < HUGE else F(0)
-    return table
-
-
-@inlined
-def _join(lane, row, how):
-    """One number for all lanes of a long group: the sum, or the extreme (a NaN is the largest)."""
-    width = LANES // 2
-    while width:
-        for j in range(width):
-            a, b = lane[row, j], lane[row, j + width]
-            if how == S:
-                lane[row, j] = a + b
-            elif how == LEAST:
-                lane[row, j] = pick(b < a, b, a)
-            else:
-                lane[row, j] = pick((b > a) | (b != b), b, a)
-        width //= 2
-    for j in range(LANES):
-        lane[row, j] = lane[row, 0]
-
-
-@inlined
-def _find_largest(values, call, lane):
-    """M = max |b| of each group, and whether plain arithmetic serves the whole tile.
-
-    Bits of non-negative numbers are in the order of the numbers, and a NaN is beyond infinity. What
-    needs care: denormal entries, and largest entries whose inverse is not a normal number.
-    """
-    for j in range(LANES):
-        lane[M, j] = F(0)
-        lane[LOW, j] = INF
-    for i in range(values.shape[0]):
-        for j in range(LANES):
-            bits = I32(bits_of(values[i, j]) & I32(0x7FFFFFFF))
-            lane[M, j] = float_of(pick(bits > bits_of(lane[M, j]), bits, bits_of(lane[M, j])))
-            a = float_of(bits)
-            lane[LOW, j] = pick((a < lane[LOW, j]) & (a > F(0)), a, lane[LOW, j])
-    if call[LAYOUT] == LONG:
-        _join(lane, M, M)
-    careful = False
-    for j in range(LANES):
-        in_range = (lane[M, j] > F(2.0**-100)) & (lane[M, j] < F(2.0**100)) | (lane[M, j] == F(0))
-        careful |= (lane[LOW, j] < _SMALLEST_NORMAL) | (not in_range)
-        lane[INVERSE, j] = pick(lane[M, j] == F(0), F(0), F(1) / lane[M, j])
-        lane[LOW, j] = lane[M, j] * F(0.70710678)
-    return careful
-
-
-@inlined
-def _prepare_careful(values, errors, call, lane, exact):
-    """What the ratios to M need where plain arithmetic would underflow, overflow or round."""
-    for j in range(LANES):
-        lane[M_ERROR, j] = -INF if exact else F(0)
-    if exact:
-        for i in range(values.shape[0]):
-            for j in range(LANES):
-                e = pick(abs(values[i, j]) == lane[M, j], errors[i, j], -INF)
-                lane[M_ERROR, j] = pick(e > lane[M_ERROR, j], e, lane[M_ERROR, j])
-        if call[LAYOUT] == LONG:
-            _join(lane, M_ERROR, M)
-    for j in range(LANES):
-        mantissa, exponent = split(lane[M, j])
-        lane[MANTISSA, j] = mantissa
-        lane[EXPONENT, j] = exponent
-        lane[MANTISSA_LOW, j] = mantissa * F(0.70710678)
-        lane[INVERSE, j] = F(1) / mantissa
-        # |b| / m in two steps, neither of which leaves the range of normal numbers.
-        shift = pick(exponent > F(0), F(8), pick(exponent < F(-100), F(-24), F(0)))
-        lane[STEP_1, j] = power_of_two(-shift)
-        step = pick(lane[M, j] == F(0), F(0), lane[INVERSE, j] * power_of_two(shift - exponent))
-        lane[STEP_2, j] = step
-        no_error = (not exact) | (lane[M, j] == INF) | (exponent < F(-100))
-        lane[ERROR_SCALE, j] = pick(no_error, F(0), step * lane[STEP_1, j] * LOG2_E)
-        infinite = lane[M, j] == INF
-        lane[INV_HIGH, j] = pick(infinite, F(0), lane[INV_HIGH, j])
-        lane[INV_LOW, j] = pick(infinite, F(0), lane[INV_LOW, j])
-
-
-@inlined
-def _log2_ratio(values, errors, lane, i, j, careful):
-    """log2(r), r = |b| / m."""
-    a = abs(values[i, j])
-    if careful:
-        whole, part = log2_of_ratio(
-            a, lane[MANTISSA, j], lane[EXPONENT, j], lane[INVERSE, j], lane[MANTISSA_LOW, j]
-        )
-        return whole + (part + (errors[i, j] - lane[M_ERROR, j]) * lane[ERROR_SCALE, j])
-    shift = I32(I32(bits_of(a) - bits_of(lane[LOW, j])) >> I32(23))
-    near = float_of(I32(bits_of(a) - I32(shift << I32(23))))
-    return F(shift) + log2_1p((near - lane[M, j]) * lane[INVERSE, j])
-
-
-@inlined
-def _ratio(values, lane, i, j, careful):
-    """The ratio |b| / m, exactly 1 for the largest."""
-    a = abs(values[i, j])
-    r = (a * lane[STEP_1, j]) * lane[STEP_2, j] if careful else a * lane[INVERSE, j]
-    return pick(a == lane[M, j], F(1), r)
-
-
-@inlined
-def _take_root(call, lane):
-    """ROOT = (s / N)^(1/p) and LOG_S = log2(s / N)."""
-    if call[LAYOUT] == LONG:
-        _join(lane, S, S)
-    per_entry = F(1) / F(call[N])
-    for j in range(LANES):
-        # A group of zeros has no ratios; its weights are equal.
-        s = pick(lane[M, j] == F(0), F(call[N]), lane[S, j])
-        lane[S, j] = s
-        whole, part = log2_of_ratio(s * per_entry, F(1), F(0), F(1), F(0.70710678))
-        lane[LOG_S, j] = whole + part
-        inverse = lane[INV_HIGH, j] + lane[INV_LOW, j]
-        lane[ROOT, j] = exp2(whole * lane[INV_HIGH, j], whole * lane[INV_LOW, j] + part * inverse)
-
-
-@inlined
-def _count_infinite(values, slopes, lane):
-    """A group with infinite entries is their maximum; it is put right afterwards."""
-    for j in range(LANES):
-        if lane[M, j] == INF:
-            count = F(0)
-            for i in range(values.shape[0]):
-                largest = F(1) if abs(values[i, j]) == INF else F(0)
-                count += largest
-                if slopes is not None:
-                    slopes[i, j] = largest
-            lane[S, j] = count
-            lane[MOMENT, j] = F(0)
-
-
-# ---------------------------------------------------------------- the two passes
-
-
-@inlined
-def _tiles(call):
-    if call[LAYOUT] == SIDE_BY_SIDE:
-        return call[GROUPS] // call[INNER] * ((call[INNER] + LANES - 1) // LANES)
-    if call[LAYOUT] == IN_A_ROW:
-        return (call[GROUPS] + LANES - 1) // LANES
-    return call[GROUPS]
-
-
-@inlined
-def _first_group(call, tile):
-    if call[LAYOUT] == SIDE_BY_SIDE:
-        blocks = (call[INNER] + LANES - 1) // LANES
-        return tile // blocks * call[INNER] + tile % blocks * LANES
-    if call[LAYOUT] == IN_A_ROW:
-        return tile * LANES
-    return tile
-
-
-@inlined
-def _groups_of(call, tile, first):
-    if call[LAYOUT] == SIDE_BY_SIDE:
-        return min(LANES, call[INNER] - first % call[INNER])
-    return 1 if call[LAYOUT] == LONG else min(LANES, call[GROUPS] - first)
-
-
-@inlined
-def _load_tile(z, c, orders, call, tile, values, errors, lane, exact):
-    """Read a tile and its orders, and find the largest entries: first group, groups, and care."""
-    first = _first_group(call, tile)
-    groups = _groups_of(call, tile, first)
-    _read_orders(orders, call, first, groups, lane)
-    large = False
-    for j in range(LANES):
-        large |= lane[PM1, j] > F(63)
-    if exact and c is not None and large:
-        # Beyond an order of 64 the rounding of z - center would show in the gradient.
-        _read(z, c, call, tile, values, errors, True)
-        _find_largest(values, call, lane)
-        _prepare_careful(values, errors, call, lane, True)
-        return first, groups, True
-    _read(z, c, call, tile, values, errors, False)
-    careful = _find_largest(values, call, lane)
-    if careful:
-        _prepare_careful(values, errors, call, lane, False)
-    return first, groups, careful
-
-
-@inlined
-def _rows(call):
-    return (call[N] + LANES - 1) // LANES if call[LAYOUT] == LONG else call[N]
-
-
-@njit(parallel=True, **OPTIONS)
-def _forward_parallel(z, c, p, u, call, threads):
-    tiles = _tiles(call)
-    for thread in prange(threads):
-        _forward_tiles(z, c, p, u, call, thread * tiles // threads, (thread + 1) * tiles // threads)
-
-
-@njit(**OPTIONS)
-def _forward_tiles(z, c, p, u, call, start, stop):
-    values = np.zeros((_rows(call), LANES), F)
-    errors = np.zeros((_rows(call), LANES), F)
-    lane = np.zeros((ROWS, LANES), F)
-    orders = _order_table(p)
-    for tile in range(start, stop):
-        first, groups, careful = _load_tile(z, c, orders, call, tile, values, errors, lane, False)
-        if careful:
-            _sum_powers(values, errors, lane, True)
-            _count_infinite(values, None, lane)
+    def put_gradient(self, gradient: Callable[[Any], Value]) -> None:
+        """The gradient of every row in z, which is subtracted from that in the centres."""
+        spec = self.spec
+        # A vector of the gradient, its distance from the first, and the lanes that exist.
+        if spec.layout == "packed":
+            rows = [gradient(i) for i in range(spec.n)]
+            parts = [(_interleaved(spec.n, j, rows), j * self.lanes) for j in range(spec.n)]
+            self._write([(part, at, self._packed(j)) for j, (part, at) in enumerate(parts)])
+        elif spec.windows:
+            self.each(lambda i: self._add_window(i, gradient(i)))
+        elif self.rows:
+            self._write(
+                [(gradient(i), self._row(i), self.lanes_of_row(i)) for i in range(self.rows)]
+            )
         else:
-            _sum_powers(values, errors, lane, False)
-        _take_root(call, lane)
-        for j in range(U(groups)):
-            store(u, U(first) + j, lane[M, j] * lane[ROOT, j])
+            self.each(lambda i: self._write([(gradient(i), self._row(i), self.lanes_of_row(i))]))
+
+    def _write(self, parts: list[tuple[Value, Any, Value | None]]) -> None:
+        """Read everything before anything is written.
+
+        A processor waits before it reads from a place that looks like one it has just written.
+        """
+        kind, at = ir.VectorType(F32, self.lanes), self.at
+        dz, dc, sums = self.call["dz"], self.call["dc"], []
+        if self.spec.center_grad:
+            sums = [self.code.load(dc, at.center + step, kind, mask) for _, step, mask in parts]
+        for part, step, mask in parts:
+            self._store(part, dz, at.z + step, mask)
+        for sum_, (part, step, mask) in zip(sums, parts, strict=False):
+            self.code.store(sum_ - part.to(F32), dc, at.center + step, mask)
+
+    def _add_window(self, i: Any, part: Value) -> None:
+        """Windows overlap; what lies between the lanes of a row stays as it is."""
+        stride, at = self.spec.stride, self.at.z + self._row(i)
+        spaced = [part] + [self.number(0.0)] * (stride - 1)
+        for j in range(stride):
+            piece = _interleaved(stride, j, spaced)
+            self._add(piece, self.call["dz"], at + j * self.lanes, self._spaced(j, stride))
+
+    def add_order_gradient(self, value: Value) -> None:
+        """Add to the sums of the orders; an order of all lanes has a vector of sums."""
+        at = self.at.p * self.lanes if self.spec.splat else self.at.p
+        self._add(value, self.call["dp"], at, self.code.first_lanes(self.at.count))
+
+    # What it hands on
+
+    def _entry(self, i: Any, which: int) -> Value:
+        """Where the scratch memory has what is kept of row i: its slope, or its logarithm."""
+        rows = self._row_count()
+        first: Value = self.call["chunk"] * SLOTS + (self.at.index * 2 + which) * rows + i
+        return first * self.lanes
+
+    def keep(self, i: Any, slope: Value, log: Value) -> None:
+        """Keep two numbers per entry."""
+        self.code.store(slope.to(F32), self.call["scratch"], self._entry(i, 0))
+        self.code.store(log.to(F32), self.call["scratch"], self._entry(i, 1))
+
+    def kept_slope(self, i: Any) -> Value:
+        """The slope of row i."""
+        return self._load(self.call["scratch"], self._entry(i, 0), None)
+
+    def kept_log(self, i: Any) -> Value:
+        """The logarithm of row i."""
+        return self._load(self.call["scratch"], self._entry(i, 1), None)
+
+    def _slot(self, slot: int) -> Value:
+        """Vectors of the tiles, one after the other; the groups of long ones fill one vector."""
+        first = self.call["chunk"] * (slot * self.lanes)
+        return first + (self.at.index if self.long else self.at.index * self.lanes)
+
+    def hand_on(self, slot: int, value: Value) -> None:
+        """Write a number per group."""
+        if self.long:
+            value = value[0]
+        self.code.store(value, self.call["scratch"], self._slot(slot))
+
+    def handed(self, slot: int, shared: bool = False) -> Value:
+        """Read a number per group, or that of the one group that all lanes share."""
+        base = self.call["scratch"]
+        if shared:
+            return self.code.load(base, self._slot(slot), F32).spread(self.lanes)
+        return self.code.load(base, self._slot(slot), ir.VectorType(F32, self.lanes))
+
+    def join(self, value: Value, how: Callable[[Value, Value], Value]) -> Value:
+        """One number for all lanes of a long group."""
+        return value.joined(how) if self.long else value
 
 
-@inlined
-def _sum_powers(values, errors, lane, careful):
-    """S = sum_i r_i^p: eight entries at a time, and what the sum of these loses in MOMENT."""
-    for j in range(LANES):
-        lane[S, j] = F(0)
-        lane[MOMENT, j] = F(0)
-    for start in range(0, values.shape[0], 8):
-        for j in range(LANES):
-            lane[SPREAD, j] = F(0)
-        for i in range(start, min(start + 8, values.shape[0])):
-            for j in range(LANES):
-                log_r = _log2_ratio(values, errors, lane, i, j, careful)
-                power = _ratio(values, lane, i, j, careful) * exp2(lane[PM1, j] * log_r, F(0))
-                lane[SPREAD, j] += power
-        for j in range(LANES):
-            part = lane[SPREAD, j] - lane[MOMENT, j]
-            total = lane[S, j] + part
-            lane[MOMENT, j] = (total - lane[S, j]) - part
-            lane[S, j] = total
+def _every(n: int, first: int, parts: list[Value]) -> Value:
+    """The entries first, first + n, first + 2n, ... of the vectors one after the other."""
+    width = parts[0].type.count
+    if n == 1:
+        return parts[0]
+    wanted = [first + n * lane for lane in range(width)]
+    result = parts[0].shuffle([w if w < width else 0 for w in wanted])
+    for j in range(1, n):
+        choice = [
+            width + w - j * width if j * width <= w < (j + 1) * width else lane
+            for lane, w in enumerate(wanted)
+        ]
+        result = result.shuffle(choice, parts[j])
+    return result
 
 
-@njit(parallel=True, **OPTIONS)
-def _backward_parallel(grad, z, c, p, dz, dp, dc, call, threads):
-    tiles = _tiles(call)
-    for thread in prange(threads):
-        _backward_tiles(
-            grad,
-            z,
-            c,
-            p,
-            dz,
-            dp[thread],
-            None if dc is None else dc[thread],
-            call,
-            thread * tiles // threads,
-            (thread + 1) * tiles // threads,
-        )
-
-
-@njit(**OPTIONS)
-def _backward_tiles(grad, z, c, p, dz, dp, dc, call, start, stop):
-    values = np.zeros((_rows(call), LANES), F)
-    errors = np.zeros((_rows(call), LANES), F)
-    slopes = np.zeros((_rows(call), LANES), F)
-    logs = np.zeros((_rows(call), LANES), F)
-    lane = np.zeros((ROWS, LANES), F)
-    orders = _order_table(p)
-    for tile in range(start, stop):
-        first, groups, careful = _load_tile(z, c, orders, call, tile, values, errors, lane, True)
-        if careful:
-            _sum_slopes(values, errors, slopes, logs, lane, True)
-            _count_infinite(values, slopes, lane)
-        else:
-            _sum_slopes(values, errors, slopes, logs, lane, False)
-        _take_root(call, lane)
-        for j in range(U(groups)):
-            lane[GRAD, j] = load(grad, U(first) + j)
-        if call[LAYOUT] == LONG:
-            _join(lane, MOMENT, S)
-            _join(lane, LEAST, LEAST)
-            for j in range(LANES):
-                lane[GRAD, j] = lane[GRAD, 0]
-        tied = _divergence(call, lane)
-        if tied:
-            if careful:
-                _sum_spread(values, slopes, logs, lane, True)
-            else:
-                _sum_spread(values, slopes, logs, lane, False)
-        _add_order_gradient(lane, call, first, groups, tied, dp)
-        for i in range(values.shape[0]):
-            for j in range(LANES):
-                size = slopes[i, j] * lane[FACTOR, j]
-                signed = float_of(bits_of(size) ^ (bits_of(values[i, j]) & I32(-(2**31))))
-                slopes[i, j] = pick(values[i, j] == F(0), size * F(0), signed)
-        _write(dz, dc, call, tile, slopes)
-
-
-@inlined
-def _sum_slopes(values, errors, slopes, logs, lane, careful):
-    """The slopes r^(p-1), S = sum_i r_i^p, MOMENT = sum_i r_i^p log2 r_i, LEAST = min log2 r_i."""
-    for j in range(LANES):
-        lane[S, j] = F(0)
-        lane[MOMENT, j] = F(0)
-        lane[LEAST, j] = F(0)
-    for i in range(values.shape[0]):
-        for j in range(LANES):
-            log_r = _log2_ratio(values, errors, lane, i, j, careful)
-            slope = exp2(lane[PM1, j] * log_r, F(0))
-            power = _ratio(values, lane, i, j, careful) * slope
-            slopes[i, j] = slope
-            logs[i, j] = log_r
-            lane[S, j] += power
-            lane[MOMENT, j] += power * log_r
-            lane[LEAST, j] = pick(log_r < lane[LEAST, j], log_r, lane[LEAST, j])
-
-
-@inlined
-def _divergence(call, lane):
-    """SPREAD = the divergence of the weights, in bits; whether some are too small to be exact."""
-    tied = False
-    for j in range(LANES):
-        inverse = F(1) / lane[S, j]
-        mean = lane[MOMENT, j] * inverse
-        lane[MOMENT, j] = mean
-        lane[FACTOR, j] = lane[GRAD, j] * lane[ROOT, j] * inverse
-        lane[S, j] = inverse
-        divergence = (lane[PM1, j] + F(1)) * mean - lane[LOG_S, j]
-        # Where the powers are within a factor of e the series of _sum_spread serves.
-        near = (lane[PM1, j] + F(1)) * lane[LEAST, j] > -LOG2_E
-        tied |= near & (divergence < F(0.03)) & (lane[M, j] > F(0))
-        lane[LEAST, j] = pick(near, F(1), F(0))
-        lane[SPREAD, j] = divergence
-    return tied
-
-
-@inlined
-def _sum_spread(values, slopes, logs, lane, careful):
-    """LOG_S = sum_i w_i (exp(d_i) - 1 - d_i), where d_i is the mean of ln(r^p) minus ln(r_i^p).
-
-    No term is negative, and the divergence is log(1 + LOG_S).
-    """
-    for j in range(LANES):
-        lane[LOG_S, j] = F(0)
-    for i in range(values.shape[0]):
-        for j in range(LANES):
-            d = (lane[PM1, j] + F(1)) * LN_2 * (lane[MOMENT, j] - logs[i, j])
-            y = F(1 / 362880)
-            for c in _SERIES:
-                y = y * d + c
-            weight = _ratio(values, lane, i, j, careful) * slopes[i, j] * lane[S, j]
-            lane[LOG_S, j] += weight * (y * d * d)
-
-
-_SERIES = tuple(F(1 / x) for x in (40320, 5040, 720, 120, 24, 6, 2))
-
-
-@inlined
-def _add_order_gradient(lane, call, first, groups, tied, dp):
-    """du/dp = u / p^2 times the divergence, summed over the groups that share an order."""
-    if tied:
-        if call[LAYOUT] == LONG:
-            _join(lane, LOG_S, S)
-        for j in range(LANES):
-            exact = log2_1p(lane[LOG_S, j])
-            lane[SPREAD, j] = pick(lane[LEAST, j] == F(1), exact, lane[SPREAD, j])
-    for j in range(LANES):
-        inverse = lane[INV_HIGH, j] + lane[INV_LOW, j]
-        slope = lane[ROOT, j] * lane[SPREAD, j] * LN_2 * inverse * inverse
-        slope = slope * lane[GRAD, j] * lane[M, j]
-        lane[SPREAD, j] = pick(lane[M, j] == INF, F(0), slope)
-    at = U(first // call[ORDER_STEP] % call[ORDERS])
-    if call[ORDER_STEP] == 1 and at + groups <= call[ORDERS]:
-        for j in range(U(groups)):
-            dp[at + j] += lane[SPREAD, j]
-    else:
-        within = U(first % call[ORDER_STEP])
-        for j in range(U(groups)):
-            dp[at] += lane[SPREAD, j]
-            within = _next(within, U(1), U(call[ORDER_STEP]))
-            if within == 0:
-                at = _next(at, U(1), U(call[ORDERS]))
-
-
-def forward(z, c, p, u, call, threads):
-    """Pool all groups; ``call`` holds the numbers named LAYOUT to CENTERS."""
-    if threads == 1:  # without entering a parallel region
-        _forward_tiles(z, c, p, u, call, 0, _tiles(call))
-    else:
-        _forward_parallel(z, c, p, u, call, threads)
-
-
-def backward(grad, z, c, p, dz, dp, dc, call, threads):
-    """Gradients of all groups: dz itself, and a row of dp and of dc for each thread."""
-    if threads == 1:
-        row = None if dc is None else dc[0]
-        _backward_tiles(grad, z, c, p, dz, dp[0], row, call, 0, _tiles(call))
-    else:
-        _backward_parallel(grad, z, c, p, dz, dp, dc, call, threads)
+def _interleaved(n: int, j: int, rows: list[Value]) -> Value:
+    """Vector j of those that hold the rows' first entries, then their second ones, and so on."""
+    width = rows[0].type.count
+    if n == 1:
+        return rows[0]
+    wanted = [divmod(j * width + lane, n) for lane in range(width)]  # (lane, row)
+    result = rows[0].shuffle([lane if row == 0 else 0 for lane, row in wanted])
+    for i in range(1, n):
+        choice = [width + lane if row == i else k for k, (lane, row) in enumerate(wanted)]
+        result = result.shuffle(choice, rows[i])
+    return result

@@ -6,8 +6,12 @@ r"""Stochastic gradient descent with momentum, in which no filter outgrows a giv
     w_f \leftarrow w_f \min(1, c / \lVert w_f \rVert) \text{ for every filter } w_f .
 """
 
+import importlib
+import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,25 +77,67 @@ class SGD(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
+        updates = [
+            self._update(parameter, group)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        kernel = _fused()
+        if kernel is not None and all(map(kernel.supports, updates)):
+            kernel.descend(updates)
+        else:
+            for update in updates:
+                _descend(update)
         return loss
 
-    def _update(self, w: Tensor, group: dict[str, Any]) -> None:
-        velocity = w.grad
-        assert velocity is not None
-        if group["weight_decay"]:
-            velocity = velocity.add(w, alpha=group["weight_decay"])
-        if group["momentum"]:
-            state = self.state[w]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = velocity.clone()
-            else:
-                state["momentum_buffer"].mul_(group["momentum"]).add_(velocity)
-            velocity = state["momentum_buffer"]
-        w.add_(velocity, alpha=-group["lr"])
-        if group["max_norm"] is not None and w.ndim > 1:
-            norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
-            w.mul_(group["max_norm"] / norm.clamp(min=group["max_norm"]))
+    def _update(self, weight: Tensor, group: dict[str, Any]) -> "Update":
+        state = self.state[weight]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weight)
+        bound = None if weight.ndim < 2 else group["max_norm"]
+        assert weight.grad is not None
+        return Update(
+            weight,
+            state["momentum_buffer"],
+            weight.grad,
+            weight.shape[-1] if weight.ndim > 1 else max(weight.numel(), 1),
+            group["lr"],
+            group["momentum"],
+            group["weight_decay"],
+            math.inf if bound is None else bound,
+        )
+
+
+class Update(NamedTuple):
+    """What happens to a parameter; ``filter_size`` is the length of what ``max_norm`` bounds."""
+
+    weight: Tensor
+    velocity: Tensor
+    grad: Tensor
+    filter_size: int
+    lr: float
+    momentum: float
+    weight_decay: float
+    max_norm: float  # or inf
+
+
+@cache
+def _fused() -> ModuleType | None:
+    """The compiled step, imported when it is first needed."""
+    try:
+        return importlib.import_module("lpunits.kernels.descent")
+    except (ImportError, OSError):
+        return None
+
+
+def _descend(update: Update) -> None:
+    """The same in plain torch, for every device and dtype."""
+    w, v = update.weight, update.velocity
+    v.mul_(update.momentum).add_(update.grad)
+    if update.weight_decay:
+        v.add_(w, alpha=update.weight_decay)
+    w.sub_(v, alpha=update.lr)
+    if update.max_norm < math.inf:
+        norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
+        w.mul_(update.max_norm / norm.clamp(min=update.max_norm))

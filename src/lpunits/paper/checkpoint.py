@@ -36,8 +36,15 @@ __all__ = ["Part", "restore", "save"]
 Part = nn.Module | Optimizer | torch.Generator | dict[str, Tensor]
 
 
-def save(path: Path, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
-    """Write a checkpoint of the parts, and of facts that JSON can hold."""
+def save(path: Path, parts: Mapping[str, Part], facts: Mapping[str, Any], of: Any = None) -> None:
+    """Write a checkpoint of the parts, and of facts that JSON can hold.
+
+    Args:
+        path: The file.
+        parts: What to save, by name.
+        facts: What :func:`restore` is to return.
+        of: What the checkpoint belongs to, as JSON holds it.
+    """
     tensors: dict[str, Tensor] = {}
     plain: dict[str, Any] = {}
     for name, part in parts.items():
@@ -51,12 +58,18 @@ def save(path: Path, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> Non
             found = part
         # safetensors refuses tensors that share memory, as tied weights do.
         tensors |= {f"{name}/{key}": t.detach().clone().contiguous() for key, t in found.items()}
-    header = {"json": json.dumps({"plain": plain, "facts": facts, "parts": sorted(parts)})}
+    header = {
+        "json": json.dumps({"plain": plain, "facts": facts, "parts": sorted(parts), "of": of})
+    }
     write_atomically(path, to_bytes(tensors, header))
 
 
-def restore(path: Path, parts: Mapping[str, Part]) -> dict[str, Any] | None:
-    """Put the parts back as they were saved, and return the facts; None if there is no file."""
+def restore(path: Path, parts: Mapping[str, Part], of: Any = None) -> dict[str, Any] | None:
+    """Put the parts back as they were saved, and return the facts.
+
+    If there is no checkpoint, or one that belongs to something else, nothing is touched, and the
+    answer is None.
+    """
     if not path.exists():
         return None
     try:
@@ -67,6 +80,8 @@ def restore(path: Path, parts: Mapping[str, Part]) -> dict[str, Any] | None:
         raise ValueError(
             f"{path}: not a sound checkpoint ({error}); remove it to begin again"
         ) from error
+    if header["of"] != of:
+        return None
     if header["parts"] != sorted(parts):
         raise ValueError(
             f"{path}: a checkpoint of {', '.join(sorted(parts))} is expected, "

@@ -42,7 +42,7 @@ class Job:
         folder: A folder of the trial's own, for its checkpoint and its model.
         show: Takes the progress; by default it is not shown.
         curves: Where to write TensorBoard's event files, if at all.
-        facts: What else the file of the model should say.
+        facts: Which trial it is, as JSON holds it: a checkpoint of another one is not used.
     """
 
     folder: Path
@@ -72,14 +72,14 @@ class Job:
 
     def load(self, parts: Mapping[str, Part]) -> dict[str, Any] | None:
         """Restore the last checkpoint into the parts and return its facts; None: there is none."""
-        facts = restore(self.checkpoint, parts)
+        facts = restore(self.checkpoint, parts, dict(self.facts))
         if facts is not None:
             self.seconds_before = facts.pop("seconds")
         return facts
 
     def save(self, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
         """Write a checkpoint; a run that is killed goes on from here, bit by bit the same."""
-        save(self.checkpoint, parts, {**facts, "seconds": self.seconds})
+        save(self.checkpoint, parts, {**facts, "seconds": self.seconds}, dict(self.facts))
 
     def epoch(
         self,

@@ -130,7 +130,9 @@ def _in_processes(
     kinds = multiprocessing.get_all_start_methods()
     context: Any = multiprocessing.get_context("forkserver" if "forkserver" in kinds else "spawn")
     if "forkserver" in kinds:
-        context.set_forkserver_preload([__name__, *{type(t.config).__module__ for t in todo}])
+        # The first optimiser of a process imports torch._dynamo, which takes seconds.
+        modules = {__name__, "torch._dynamo", *(type(t.config).__module__ for t in todo)}
+        context.set_forkserver_preload(sorted(modules))
     threads = max(1, torch.get_num_threads() // jobs)
     waiting, new = list(todo), []
     busy: dict[Any, tuple[Trial, Any]] = {}  # by the pipe to the process: its trial, and itself
