@@ -139,7 +139,9 @@ def report(
 
 @app.command
 def bench(
-    *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, help="See bench --help.")],
+    *arguments: Annotated[
+        str, Parameter(allow_leading_hyphen=True, help="For benchmarks/run.py: --quick, --only.")
+    ],
 ) -> int:
     """Time the units against their alternatives; nothing else should be running."""
     script = Path(__file__).parents[2] / "benchmarks" / "run.py"

@@ -320,9 +320,10 @@ class Tile:
         if self.spec.splat or shared:
             p = self.code.load(base, self.at.p, F32).spread(self.lanes).to(self.precision.kind)
         else:
-            p = self._load(base, self.at.p, self.code.first_lanes(self.at.count))
-            p = larger(p, 1.0)  # lanes without a group should not divide by zero
-        return pick(p < HUGE, p, HUGE)
+            mask = self.code.first_lanes(self.at.count)
+            p = self._load(base, self.at.p, mask)
+            p = pick(mask, p, 1.0)  # lanes without a group should not divide by zero
+        return pick(p > HUGE, self.number(HUGE), p)
 
     def grad(self) -> Value:
         """The gradient that arrives at each group."""

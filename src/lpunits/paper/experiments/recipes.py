@@ -58,7 +58,7 @@ def two_layers(scale: Scale) -> FeedForward:
     """The net of Table 2 for MNIST: two layers, dropout."""
     if scale == "paper":
         return replace(MNIST, epochs=100, last_epochs=30)
-    small = replace(MNIST, data="digits", hidden=(64, 64), filters=4, weight_range=None, lr=0.3)
+    small = replace(MNIST, data="digits", hidden=(64, 64), filters=4, weight_range=None, lr=0.6)
     if scale == "smoke":
         return replace(small, hidden=(16, 16), filters=2, epochs=3, last_epochs=1)
     return replace(small, input_dropout=0.1, dropout=0.2, epochs=40)
@@ -82,7 +82,7 @@ def one_layer(scale: Scale) -> list[FeedForward]:
             ONE_LAYER, data="fer2013", lr=0.02, order_scale=20.0, weight_decay=1e-4, epochs=40
         )
         return [mnist, faces, replace(faces, data="tfd"), pentomino]
-    digits = replace(ONE_LAYER, data="digits", hidden=(100,), lr=0.1, order_scale=20.0, epochs=40)
+    digits = replace(ONE_LAYER, data="digits", hidden=(100,), lr=0.3, order_scale=20.0, epochs=40)
     counts = (("train", 5_000), ("valid", 1_000), ("test", 2_000))
     small = replace(pentomino, data_options=counts, hidden=(60,), epochs=10)
     if scale == "smoke":

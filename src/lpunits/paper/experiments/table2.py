@@ -40,19 +40,18 @@ COVERTYPE = FeedForward(
     max_norm=1.9365,
     epochs=60,
 )
-# The other units want a lower rate than the norms, which share a gradient among their filters:
-# with the same one they lose. Chosen on validation errors from halves and quarters.
+# A norm shares its gradient among its filters, so on MNIST it wants a rate that is three times
+# maxout's published one. On the small sets the same rate has the lowest validation error for all.
 SLOWER = {"lp": 1.0, "l2": 1.0, "maxout": 0.3, "relu": 0.3}
 
 
 def trials(scale: Scale) -> list[Trial]:
     """Each net with each kind of unit."""
-    nets = [two_layers(scale), *one_layer(scale)[1:]]
-    if scale == "paper":
-        nets.append(COVERTYPE)
+    paper = scale == "paper"
+    nets = [two_layers(scale), *one_layer(scale)[1:]] + [COVERTYPE] * paper
     seeds = {"smoke": 1, "quick": 3, "paper": 1}[scale]
     return [
-        Trial(replace(net, activation=unit, lr=net.lr * SLOWER[unit]), seed)
+        Trial(replace(net, activation=unit, lr=net.lr * (SLOWER[unit] if paper else 1.0)), seed)
         for net in nets
         for unit in UNITS
         for seed in range(seeds)

@@ -1,0 +1,47 @@
+"""Every experiment: its scales, its trials, and a section from whatever records there are."""
+
+import pytest
+
+from lpunits.paper import datasets, experiments
+from lpunits.paper.experiment import SCALES
+from lpunits.paper.records import Records
+
+ALL = experiments.chosen(("all",))
+
+
+@pytest.mark.parametrize("experiment", ALL, ids=lambda e: e.name)
+def test_it_says_what_it_is(experiment):
+    assert experiment.name in experiments.EXPERIMENTS
+    assert experiment.title
+    assert experiment.about.endswith(".")
+    assert set(experiment.minutes) == set(SCALES)
+    assert experiment.minutes["smoke"] < 1
+
+
+@pytest.mark.parametrize("experiment", ALL, ids=lambda e: e.name)
+@pytest.mark.parametrize("scale", SCALES)
+def test_its_trials_can_be_told_apart_and_quick_needs_no_download(experiment, scale):
+    trials = experiment.trials(scale)
+    assert len({trial.key for trial in trials}) == len({trial.label for trial in trials})
+    needed = {name for trial in trials for name in trial.config.datasets}
+    if scale != "paper":
+        assert not [name for name in needed if datasets.info(name).files]
+
+
+@pytest.mark.parametrize("experiment", ALL, ids=lambda e: e.name)
+def test_its_section_can_be_made_from_some_of_the_records(experiment, smoke):
+    results = Records(smoke / "records").results(experiment.trials("smoke"))
+    assert len(results) == len(experiment.trials("smoke"))
+    for some in (results, results[:1], results[-1:], results[::2]):
+        section = experiment.section(some)
+        assert section.verdict.endswith((".", ")"))
+        assert all(len(row) == len(table.head) for table in section.tables for row in table.rows)
+        assert all(picture.alt for picture in section.pictures)
+
+
+def test_unknown_names():
+    with pytest.raises(ValueError, match=r"unknown experiment .tabel2.: did you mean .table2.\?"):
+        experiments.get("tabel2")
+    with pytest.raises(ValueError, match="unknown experiment 'zzz': there are fig1, "):
+        experiments.chosen(("fig1", "zzz"))
+    assert [e.name for e in experiments.chosen(("toy", "toy", "fig1"))] == ["toy", "fig1"]

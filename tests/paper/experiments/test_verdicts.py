@@ -1,0 +1,95 @@
+"""The sentences of the report follow the numbers: what did not reproduce is said as plainly."""
+
+from made import result
+
+from lpunits.paper.experiments import fixed_p, mnist, mnist5, recipes, table1, table2, table3
+from lpunits.paper.experiments.recipes import compared, papers
+
+LOW = [2.0 + 0.01 * i for i in range(50)]
+HIGH = [4.0 + 0.01 * i for i in range(50)]
+
+
+def test_compared_by_two_standard_errors():
+    assert compared([0.1, 0.11, 0.12], [0.2, 0.21, 0.22]) == "lower"
+    assert compared([0.2, 0.21, 0.22], [0.1, 0.11, 0.12]) == "higher"
+    assert compared([0.1, 0.2, 0.3], [0.15, 0.2, 0.3]) == "not told apart"
+    assert compared([0.1], [0.2]) == "lower"
+    assert compared([0.1], [0.1]) == "not told apart"
+
+
+def test_the_papers_number_is_shown_with_the_data_that_it_belongs_to():
+    numbers = {"mnist": "0.97%"}
+    assert papers(numbers, "mnist") == "0.97%"
+    assert papers(numbers, "digits") == "0.97% on MNIST"
+    assert papers(numbers, "covertype") == "none"
+
+
+def test_after_a_last_stage_its_error_counts():
+    found = result(error=0.02)
+    assert recipes.test_error(found) == 0.02
+    found.outcome["last_stage"] = {"test": {"error": 0.01}}
+    assert recipes.test_error(found) == 0.01
+
+
+def test_table1_judges_both_claims():
+    differ = [result("mnist", orders=LOW), result("pentomino", orders=HIGH)]
+    verdict = table1.section(differ).verdict
+    assert "differ between data sets, holds: of 1 pairs of nets" in verdict
+    assert "take different orders, holds" in verdict
+    same = [result("mnist", orders=[2.0] * 50), result("pentomino", orders=[2.0] * 50)]
+    verdict = table1.section(same).verdict
+    assert "does not hold for every pair" in verdict
+    assert "does not hold on MNIST, Pentomino" in verdict
+    assert "needs more than MNIST" in table1.section(same[:1]).verdict
+    rows = table1.section(differ).tables[0].rows
+    assert rows[1][1:4] == ["5.81 ± 1.56", "2.00", "4.25 (n = 1)"]
+
+
+def test_fixed_p_compares_learned_with_fixed():
+    runs = [
+        result("tfd", unit, seed, error) for unit, seed, error in (("lp", 0, 0.2), ("l2", 0, 0.3))
+    ]
+    section = fixed_p.section(runs)
+    assert "lower on TFD" in section.verdict
+    assert section.tables[0].rows == [["TFD", "20.75%", "20.00% (n = 1)", "21%", "30.00% (n = 1)"]]
+    assert "nothing to compare" in fixed_p.section(runs[:1]).verdict
+
+
+def test_table2_says_so_when_lp_loses():
+    runs = [
+        result("mnist", unit, seed, error + 0.0001 * seed)
+        for unit, error in (("lp", 0.012), ("l2", 0.012), ("maxout", 0.010), ("relu", 0.014))
+        for seed in range(3)
+    ]
+    section = table2.section(runs)
+    assert section.verdict == (
+        "On MNIST the error of the Lp net is 1.21%, not told apart from L2 (p = 2), higher than "
+        "maxout, lower than ReLU."
+    )
+    assert [row[2] for row in section.tables[0].rows] == ["0.97%", "none", "0.94%", "none"]
+    assert "the Lp net has not been run" in table2.section(runs[-1:]).verdict
+
+
+def test_table3_compares_the_folds():
+    folds = [
+        result("fer2013", orders=LOW, data_options=(("fold", fold),), error=0.4)
+        for fold in range(5)
+    ]
+    section = table3.section(folds)
+    assert "On FER2013 all folds end in the same region: the mean order is 2.245" in section.verdict
+    assert [row[1] for row in section.tables[0].rows] == list(table3.PAPER)
+    apart = [*folds[:4], result("fer2013", orders=HIGH, data_options=(("fold", 4),))]
+    assert "the folds disagree" in table3.section(apart).verdict
+
+
+def test_mnist5_compares_the_spread_with_the_papers():
+    near = [result(seed=s, orders=[2.0 + 0.001 * s, 2.2]) for s in range(5)]
+    far = [result(seed=s, orders=[2.0 + s, 2.2]) for s in range(5)]
+    assert "as small as in the paper" in mnist5.section(near).verdict
+    assert "larger than in the paper" in mnist5.section(far).verdict
+
+
+def test_mnist_says_whether_its_goal_was_reached():
+    assert "1.30%, was reached" in mnist.section([result(error=0.0127)]).verdict
+    assert "1.30%, was not reached" in mnist.section([result(error=0.0131)]).verdict
+    assert "goal" not in mnist.section([result("digits", error=0.0131)]).verdict
