@@ -125,10 +125,9 @@ def _verdict(groups: dict[tuple[str, str, int], list[Result]]) -> str:
             continue
         name, ours = SETS.get(data, data), means["lp"]
         better = [m for m in means if means[m] > ours]
-        sentence = (
-            f"{name}: Lp units reach {ours:.2f}, "
-            f"better than {len(better)} of {len(means) - 1} other networks"
-        )
+        sentence = f"{name}: Lp units reach {ours:.2f}"
+        if len(means) > 1:
+            sentence += f", better than {len(better)} of {len(means) - 1} other networks"
         claimed = PAPER["DOT-RNN, Lp"].get(data)
         if claimed:
             word = "reproduced" if ours <= claimed + CLOSE else "not reproduced"
