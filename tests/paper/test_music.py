@@ -57,8 +57,8 @@ class TestMetric:
                 frame = following
             total += sum(costs).item()
             means.append(sum(costs).item() / len(piece))
-        for batch in (1, 3, 32):
-            found = music_nll(net, pieces, batch=batch)
+        for frames in (1, 10, 100):
+            found = music_nll(net, pieces, frames=frames)
             assert found.pooled == pytest.approx(total / 42, rel=1e-5)
             assert found.per_piece == pytest.approx(sum(means) / 4, rel=1e-5)
 
@@ -128,7 +128,7 @@ def marginals():
 def test_every_network_learns_more_than_how_often_notes_sound(model, tmp_path):
     config = dataclasses.replace(SMALL, model=model, epochs=6, dropout=0.0, batch=20, lr=0.02)
     outcome = config.run(0, Job(tmp_path))
-    assert outcome["nll"]["valid"] < marginals() - 0.5
+    assert outcome["nll"]["valid"] < marginals() - 0.3
     kept = music_nll(load_kept(config, tmp_path), load("chords").test.features)
     assert kept.pooled == pytest.approx(outcome["nll"]["test"], rel=1e-6)
     assert kept.per_piece == pytest.approx(outcome["nll_per_piece"]["test"], rel=1e-6)

@@ -36,7 +36,7 @@ class NLL(NamedTuple):
 
 
 def music_nll(
-    model: Callable[[Tensor], Any], sequences: Sequence[Tensor], *, batch: int = 32
+    model: Callable[[Tensor], Any], sequences: Sequence[Tensor], *, frames: int = 16_384
 ) -> NLL:
     """How well a model predicts each frame from those before it, the first one from silence.
 
@@ -49,21 +49,23 @@ def music_nll(
             end, and gives the logits of the frames that follow, alone or first in a tuple. A
             module is put into evaluation mode, and back.
         sequences: Piano rolls, (steps, 88) each, of 0 and 1.
-        batch: How many pieces at a time.
+        frames: Pieces of similar length go together, up to so many frames.
     """
     check_rolls(sequences)
     training = isinstance(model, nn.Module) and model.training
     if isinstance(model, nn.Module):
         model.eval()
-    sums = []
+    by_length = sorted(sequences, key=len)
+    sums: list[Tensor] = []
     with torch.no_grad():
-        by_length = sorted(sequences, key=len)
-        for start in range(0, len(by_length), batch):
-            rolls = by_length[start : start + batch]
-            frames = pad_sequence(rolls)
-            found = model(_delayed(frames))
+        while len(sums) < len(by_length):
+            rolls = by_length[len(sums) :]
+            together = max(1, sum((i + 1) * len(roll) <= frames for i, roll in enumerate(rolls)))
+            rolls = rolls[:together]
+            truth = pad_sequence(rolls)
+            found = model(_delayed(truth))
             logits = found[0] if isinstance(found, tuple) else found
-            losses = binary_cross_entropy_with_logits(logits, frames, reduction="none").sum(-1)
+            losses = binary_cross_entropy_with_logits(logits, truth, reduction="none").sum(-1)
             sums += [losses[: len(roll), i].double().sum() for i, roll in enumerate(rolls)]
     if isinstance(model, nn.Module):
         model.train(training)

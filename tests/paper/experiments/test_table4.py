@@ -58,6 +58,10 @@ def test_the_verdict_is_computed(results):
     bad = table4.section(paper_results(results, 8.1))
     assert "the paper's 7.92 is not reproduced" in bad.verdict
     assert "better than 0 of 1" in bad.verdict
+    alone = [r for r in paper_results(results, 7.9) if r.config.model == "lp"]
+    assert table4.section(alone).verdict.startswith(
+        "JSB Chorales: Lp units reach 7.90; the paper's"
+    )
 
 
 def test_augmentation_is_a_row_of_its_own_and_says_so(results):
