@@ -78,23 +78,28 @@ def print_saved(results: Sequence[Result]) -> None:
         print_table(title, ["", *cases], rows, "float32 values per value of the input")
 
 
-def print_sweep(results: Sequence[Result]) -> None:
+def print_sweep(
+    results: Sequence[Result],
+    title: str = "Growing batches",
+    what: str = "value",
+    since: int = 100_000,
+) -> None:
     """The cost of a value at growing sizes, and the power of the size by which our time grows."""
     names = list(dict.fromkeys(r.contestant for r in results))
     sizes = list(dict.fromkeys(r.values for r in results))
     found = {(r.contestant, r.values): r for r in results}
     rows = [
-        [f"{size:,}", *(f"{found[name, size].ns_per_value:.3g}" for name in names)]
+        [f"{size:,}", *(f"{found[name, size].ns_per_value:,.3g}" for name in names)]
         for size in sizes
     ]
-    ours = [found[OURS, size] for size in sizes if size >= 100_000]
-    note = "ns per value"
+    ours = [found[OURS, size] for size in sizes if size >= since]
+    note = f"ns per {what}"
     if len(ours) > 1:
         logs = [torch.tensor([f(r) for r in ours], dtype=torch.float64).log() for f in _AXES]
         slope = (torch.cov(torch.stack(logs))[0, 1] / logs[0].var()).item()
-        note += f"; from 100,000 values on, our time grows as size^{slope:.2f}"
-    head = ["values", *names]
-    print_table(f"Growing batches: {BOTH}, {results[0].threads} threads", head, rows, note)
+        note += f"; from {since:,} {what}s on, our time grows as size^{slope:.2f}"
+    head = [f"{what}s", *names]
+    print_table(f"{title}: {BOTH}, {results[0].threads} threads", head, rows, note)
 
 
 _AXES = (lambda r: r.values, lambda r: r.timing.best)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pooling
+import recurrent
 import spatial
 import training_step
 from report import print_table
@@ -67,6 +68,12 @@ REQUIREMENTS = (
     ),
     Requirement("torch maxout", _MAXOUT, _STEP, False, 0.9),
     Requirement("matrix products", (training_step.PRODUCTS,), _STEP, False, 1.6, 1.3),
+    Requirement("nn.GRU", ("nn.GRU",), (recurrent.SMALL,), False, 0.6, 0.5),
+    Requirement("nn.GRU", ("nn.GRU",), (recurrent.LARGE,), False, 0.85, 0.5),
+    Requirement("nn.LSTM", ("nn.LSTM",), (recurrent.SMALL, recurrent.LARGE), False, 1.0),
+    Requirement(
+        "plain loop", ("loop, naive formula",), (recurrent.SMALL, recurrent.LARGE), True, 4
+    ),
     Requirement("GeM formula", ("GeM", "GeM, per channel"), (spatial.GLOBAL,), True, 8, 15),
 )
 

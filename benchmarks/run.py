@@ -14,6 +14,7 @@ import torch
 
 import optimizers
 import pooling
+import recurrent
 import report
 import requirements
 import spatial
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--only", choices=["pooling", "spatial", "step", "optimizers"], help="one question"
+        "--only",
+        choices=["pooling", "spatial", "step", "recurrent", "optimizers"],
+        help="one question",
     )
     parser.add_argument("--quick", action="store_true", help="a look, in less than a minute")
     parser.add_argument("--threads", type=int, help="how many are all threads; torch's by default")
@@ -73,6 +76,12 @@ def run(settings: Settings, only: str | None, out: Path, plot: Path) -> None:
         report.print_comparison(found, "Training:")
         parts = training_step.breakdown(settings)
         results += found
+    if only in (None, "recurrent"):
+        found = recurrent.run(settings)
+        report.print_comparison(found, "Recurrent networks:")
+        growing = recurrent.sweep(settings)
+        report.print_sweep(growing, "Growing sequences", "step", since=50)
+        results += found + growing
     fits = optimizers.run(settings) if only in (None, "optimizers") else []
     verdicts = requirements.judge(results) if results else []
     if results:

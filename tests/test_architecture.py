@@ -1,4 +1,4 @@
-"""Who may import whom: kernels -> functional, orders -> layers -> rnn, mlp; paper -> cli."""
+"""Who may import whom: kernels -> functional, orders -> layers -> mlp -> rnn; paper -> cli."""
 
 import ast
 import subprocess
@@ -17,7 +17,8 @@ ALLOWED = {
     "layers": {"functional", "orders"},
     "dropout": {"kernels"},
     "mlp": {"dropout", "layers", "orders"},
-    "rnn": {"functional", "kernels", "layers"},
+    "recurrence": {"functional", "kernels"},
+    "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence"},
     "optim": {"kernels"},
     "__init__": {"dropout", "functional", "layers", "mlp", "optim", "orders", "rnn"},
 }

@@ -34,17 +34,24 @@ def test_a_run_prints_its_tables_and_writes_its_files(bench, tmp_path, capsys, m
     printed = capsys.readouterr().out
     for title in (
         "Pooling",
-        "Growing",
+        "Growing b",
         "Spatial",
         "Training",
         "Where a step's",
+        "Recurrent",
+        "Growing s",
         "Fitting",
         "What it must",
     ):
         assert re.search(f"^{title}", printed, re.MULTILINE)
     found = json.loads((tmp_path / "new" / "bench.json").read_text())
     assert found["environment"]["packages"]["torch"]
-    assert {r["question"] for r in found["results"]} == {"pooling", "spatial", "training step"}
+    assert {r["question"] for r in found["results"]} == {
+        "pooling",
+        "spatial",
+        "training step",
+        "recurrent",
+    }
     assert all(0 < r["timing"]["best"] <= r["timing"]["median"] for r in found["results"])
     # At most (filters + 1) values per unit and sample; here the unit has 5 filters.
     saved = [

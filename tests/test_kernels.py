@@ -126,6 +126,20 @@ def test_nan_infinity_and_zeros_stay_in_their_groups(size, layout):
     torch.testing.assert_close(u[4:], plain.forward(z[4:], p, None, 1))
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 20), (4, 20, 3), (4, 20, 300)], ids=str)
+def test_an_order_that_is_not_a_number_shows(shape):
+    dim = 1 if shape[2] == 20 else 2
+    z, p = torch.randn(shape), torch.full((20,), 2.5)
+    p[7] = torch.nan
+    order = p if dim == 1 else p[:, None]
+    u = cpu.forward(z, order, None, dim)
+    grads = cpu.backward(torch.ones_like(u), z, order, None, dim, (True, True, False))
+    assert u.isnan().any(0).nonzero().flatten().tolist() == [7]
+    by_unit = grads[0].movedim(dim, 0).isnan().any(0).any(0)
+    assert by_unit.nonzero().flatten().tolist() == [7]
+    assert grads[1].isnan().nonzero()[:, 0].tolist() == [7]
+
+
 def test_the_same_bits_for_the_same_number_of_threads():
     z, p, c = torch.randn(500, 5, 240), 1 + torch.randn(240).exp(), torch.randn(5, 240)
     grad = torch.randn(500, 240)

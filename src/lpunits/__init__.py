@@ -14,10 +14,13 @@ from lpunits.layers import (
 )
 from lpunits.mlp import MLP
 from lpunits.orders import param_groups
+from lpunits.rnn import DOTRNN, DTRNN
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DOTRNN",
+    "DTRNN",
     "MLP",
     "Dropout",
     "GlobalLpPool",

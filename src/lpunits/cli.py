@@ -12,7 +12,7 @@ except ImportError as error:  # pragma: no cover
     raise SystemExit("lpunits: the command line needs lpunits[paper]") from error
 
 import lpunits
-from lpunits import cli_data
+from lpunits import cli_data, cli_music
 from lpunits.paper.experiment import SCALES, Scale
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ app = App(
     version=lpunits.__version__,
 )
 app.command(cli_data.app)
+app.command(cli_music.app)
 app.register_install_completion_command()
 
 # Records of full-scale runs are part of the repository; everything else can be made again.
@@ -67,6 +68,7 @@ def run(
     scale: Scale = "quick",
     jobs: int = 1,
     set_: Settings | None = None,
+    only: str = "",
     records: Path | None = None,
     work: Path = OUT / "trials",
     tensorboard: Path | None = None,
@@ -78,6 +80,7 @@ def run(
         scale: smoke takes seconds; quick takes minutes and no download; paper is the real thing.
         jobs: How many trials at a time, in processes among which the threads are divided.
         set_: Another value for a field of the configs, as field=value; may be given several times.
+        only: Only the trials whose label has this text, such as "jsb, lp, seed 0".
         records: The folder of the records; by default results/ for the scale paper, and
             reproduction/records/ for the others.
         work: The folder for checkpoints and trained models.
@@ -90,6 +93,9 @@ def run(
     if not names:
         raise ValueError("run needs the name of an experiment, or all: see `lpunits list`")
     wanted = [trial for e in experiments.chosen(names) for trial in e.trials(scale)]
+    wanted = [trial for trial in wanted if only in trial.label]
+    if only and not wanted:
+        raise ValueError(f"--only: no trial has {only!r} in its label")
     store = _records(scale, records)
     ran = run_trials(changed(wanted, set_ or ()), store, work, jobs=jobs, tensorboard=tensorboard)
     print(

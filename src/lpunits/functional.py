@@ -51,7 +51,7 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
     if center is not None:
         check_floating("center", center)
         _check_center(center.shape, z.shape)
-    if _inside_a_transform(z, p, center):
+    if inside_a_transform(z, p, center):
         return _differentiable(z, p, center, dim)
     return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -96,7 +96,7 @@ def lp_pool_windows(z: Tensor, p: Tensor, size: tuple[int, ...], stride: tuple[i
     elsewhere they are laid out side by side first.
     """
     if (
-        not _inside_a_transform(z, p)
+        not inside_a_transform(z, p)
         and stride[-1] <= LARGEST_STRIDE
         and hasattr(kernel_for(z), "forward_windows")
     ):
@@ -169,7 +169,7 @@ def _differentiable(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Te
     return torch.where(as_maximum, largest, u).squeeze(dim).to(z.dtype)
 
 
-def _inside_a_transform(*tensors: Tensor | None) -> bool:
+def inside_a_transform(*tensors: Tensor | None) -> bool:
     """Whether someone other than eager reverse-mode autograd is watching."""
     return (
         torch.compiler.is_compiling()

@@ -85,7 +85,7 @@ class LpLinear(Ordered):
     def initial_outputs(self) -> Tensor:
         """What the units make of standard normal projections, ``(samples, units)``."""
         orders, unit = torch.tensor(self.initial_order).unique(return_inverse=True)
-        samples = _normal_samples(self.filters).expand(-1, -1, len(orders))
+        samples = normal_samples(self.filters).expand(-1, -1, len(orders))
         return lp_pool(samples, orders, dim=1)[:, unit]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class MaxoutLinear(nn.Module):
 
     def initial_outputs(self) -> Tensor:
         """What a unit makes of standard normal projections, ``(samples, 1)``."""
-        return maxout(_normal_samples(self.filters), dim=1)
+        return maxout(normal_samples(self.filters), dim=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
@@ -423,7 +423,7 @@ def _draw(weight: Tensor) -> None:
     nn.init.uniform_(weight, -bound, bound)
 
 
-def _normal_samples(filters: int) -> Tensor:
+def normal_samples(filters: int) -> Tensor:
     """Standard normal values, ``(samples, filters, 1)``, the same every time."""
     samples = max(256, min(4096, 2**22 // filters))
     generator = torch.Generator("cpu").manual_seed(0)

@@ -4,6 +4,8 @@ This is what every kernel is tested against wherever plain arithmetic is good en
 what you want to train with: a group of zeros gives NaN gradients, and ``|z|^p`` overflows.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, softplus
@@ -38,3 +40,26 @@ def lp_linear(x: Tensor, weight: Tensor, center: Tensor, rho: Tensor) -> Tensor:
 def maxout(z: Tensor, dim: int = -1) -> Tensor:
     """``max_i z_i`` over ``dim``, the unit that the Lp unit generalises."""
     return z.amax(dim)
+
+
+def dtrnn(
+    x: Tensor,
+    h: Tensor,
+    V: Tensor,
+    layers: Sequence[Callable[[Tensor], Tensor]],
+    U: Tensor,
+    W: Tensor,
+    b: Tensor,
+) -> Tensor:
+    """``h_t = tanh(W f(U h_{t-1} + V x_t) + b)`` for each step of x, ``(steps, batch, inputs)``.
+
+    f is the first of ``layers``, on projections, followed by the others, on what it gives.
+    """
+    states = []
+    for x_t in x:
+        s = linear(h, U) + linear(x_t, V)
+        for layer in layers:
+            s = layer(s)
+        h = torch.tanh(linear(s, W, b))
+        states.append(h)
+    return torch.stack(states)

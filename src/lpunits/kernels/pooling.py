@@ -174,7 +174,8 @@ class Root:
         one = tile.number(1.0)
         whole, part = log2_parts(mean, one, one, tile.number(SQRT_HALF).bits, precision)
         self.log_mean = whole + part
-        self.value = exp2(whole * high, whole * low + part * self.order_inverse, precision)
+        root = exp2(whole * high, whole * low + part * self.order_inverse, precision)
+        self.value = root + p * 0.0  # an order that is not a number makes everything so
 
 
 def finish_forward(tile: Tile, m: Value, s: Value) -> None:

@@ -138,14 +138,6 @@ def log2_1p(v: Value) -> Value:
 
 def exp2(whole: Value, part: Value | None, precision: Precision) -> Value:
     """2^(whole + part) for exponents of at most 0; ``whole`` may be large, ``part`` is small."""
-    if whole.wide:
-        exponent = whole if part is None else whole + part
-        f = exponent.wide_instruction("reduce", exponent, 0, exponent.constant(0.0))
-        n = exponent - f
-        if part is not None:
-            f = (whole - n) + part
-        y = f * polynomial(f, precision.exp2, stride=2) + 1.0
-        return y.wide_instruction("scalef", y, n, y.constant(0.0))
     whole = larger(whole, precision.lowest)
     rounded = (whole if part is None else whole + part) + precision.magic
     f = whole - (rounded - precision.magic)
@@ -320,9 +312,10 @@ class Tile:
         if self.spec.splat or shared:
             p = self.code.load(base, self.at.p, F32).spread(self.lanes).to(self.precision.kind)
         else:
-            p = self._load(base, self.at.p, self.code.first_lanes(self.at.count))
-            p = larger(p, 1.0)  # lanes without a group should not divide by zero
-        return pick(p < HUGE, p, HUGE)
+            mask = self.code.first_lanes(self.at.count)
+            p = self._load(base, self.at.p, mask)
+            p = pick(mask, p, 1.0)  # lanes without a group should not divide by zero
+        return pick(p > HUGE, self.number(HUGE), p)
 
     def grad(self) -> Value:
         """The gradient that arrives at each group."""

@@ -58,7 +58,7 @@ class NaturalConjugateGradient:
     >>> y = (x.norm(dim=1) < 1).long()
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
     >>> optimizer = NaturalConjugateGradient(model)
-    >>> optimizer.step(x, y) < torch.nn.functional.cross_entropy(torch.zeros(300, 2), y)
+    >>> optimizer.step(x, y) < 0.69  # of a guess: log 2
     True
     >>> optimizer.minimize(x, y, steps=100, target=0.01).reason
     'target'

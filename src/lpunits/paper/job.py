@@ -122,7 +122,7 @@ class Job:
         if self._writer is not None:
             self._writer.close()
         self.checkpoint.unlink(missing_ok=True)
-        for leftover in self.folder.glob(".*.tmp"):  # of a process that was killed while writing
+        for leftover in self.folder.glob(".*.tmp"):  # half a file of a process that was killed
             leftover.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()

@@ -251,7 +251,7 @@ class _Run:
             found["last_stage"] = {name: self.evaluated(split) for name, split in splits.items()}
         final = orders(self.model)
         found["orders"] = [
-            {"layer": name, "initial": _rounded(self.initial[name]), "final": _rounded(final[name])}
+            {"layer": name, "initial": rounded(self.initial[name]), "final": rounded(final[name])}
             for name in final
         ]
         if "diverged" not in found:
@@ -409,7 +409,7 @@ def _mean(features: Tensor) -> Tensor:
     return (total / len(features)).float()
 
 
-def _rounded(values: Tensor) -> list[float | str]:
+def rounded(values: Tensor) -> list[float | str]:
     """Six digits of each value; JSON has no infinity."""
     return [float(f"{v:.6g}") if math.isfinite(v) else str(v) for v in values.tolist()]
 

@@ -10,7 +10,7 @@ import pytest
 from lpunits.paper import datasets
 from lpunits.paper.datasets import DATASETS, fetch, info, load, verify
 
-BUILT_IN = ("digits", "pentomino", "two-gaussians", "three-gaussians", "curve", "teacher")
+BUILT_IN = ("digits", "pentomino", "chords", "two-gaussians", "three-gaussians", "curve", "teacher")
 
 
 @pytest.mark.parametrize("name", DATASETS)

@@ -40,6 +40,7 @@ DATASETS = {
     "nottingham": "music:NOTTINGHAM",
     "jsb": "music:JSB",
     "musedata": "music:MUSEDATA",
+    "chords": "chords:CHORDS",
     "two-gaussians": "toy2d:TWO_GAUSSIANS",
     "three-gaussians": "toy2d:THREE_GAUSSIANS",
     "curve": "toy2d:CURVE",

@@ -18,6 +18,7 @@ EXPERIMENTS = {
     "fixed-p": "fixed_p",
     "table2": "table2",
     "table3": "table3",
+    "table4": "table4",
     "mnist5": "mnist5",
     "mnist": "mnist",
 }

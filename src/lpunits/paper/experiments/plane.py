@@ -49,7 +49,8 @@ class Plane:
     def label(self) -> str:
         """What it is, in a few words."""
         again = f" {self.data_seed}" if self.data_seed else ""
-        return f"{self.data}{again}, {self.projections} projections, {self.activation}"
+        orders = "".join(f" {order:g}" for order in self.orders)
+        return f"{self.data}{again}, {self.projections} projections, {self.activation}{orders}"
 
     @property
     def datasets(self) -> tuple[str, ...]:

@@ -1,0 +1,124 @@
+"""A recurrent network over a whole sequence, against torch's own and against a loop.
+
+88 inputs, 400 hidden, 400 units with 2 filters: about the arithmetic of a GRU with 400 hidden.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from lpunits import DTRNN, LpLinear, lp_pool, reference
+from timing import BOTH, OURS, Case, Contestant, Result, Settings, measure
+
+QUESTION = "recurrent"
+INPUTS, HIDDEN, UNITS, FILTERS = 88, 400, 400, 2
+SHAPES = tuple((batch, steps) for batch in (16, 64) for steps in (100, 400))
+LENGTHS = (25, 50, 100, 200, 400, 800)
+SMALL = "batch 16"
+LARGE = "batch 64"
+LENGTH = "growing sequences"
+PADDED = "padding"
+
+
+def run(settings: Settings) -> list[Result]:
+    """Every batch and length; then a padded batch against its packed form."""
+    results = []
+    for batch, steps in SHAPES:
+        steps = max(2, steps // settings.shrink)
+        x = torch.randn(steps, batch, INPUTS)
+        case = Case(QUESTION, f"batch {batch}", f"{steps} steps", None, contestants(x), (BOTH,))
+        results += measure(case, settings)
+    return results + measure(_padding(settings), settings)
+
+
+def sweep(settings: Settings) -> list[Result]:
+    """Growing sequences, all threads: the cost of a step should not change."""
+    most = Settings((max(settings.threads),), settings.effort)
+    results = []
+    for length in LENGTHS:
+        steps = max(2, length // settings.shrink)
+        x = torch.randn(steps, 16, INPUTS)
+        names = (OURS, "recomputed", "nn.GRU")
+        found = [c for c in contestants(x) if c.name in names]
+        results += measure(Case(QUESTION, LENGTH, f"{steps} steps", steps, found, (BOTH,)), most)
+    return results
+
+
+def contestants(x: Tensor) -> list[Contestant]:
+    """Ours, torch's, and the loop with automatic gradients: with our kernel, and without."""
+    torch.manual_seed(0)
+    ours = DTRNN(INPUTS, HIDDEN, UNITS, FILTERS)
+    frugal = DTRNN(INPUTS, HIDDEN, UNITS, FILTERS, recompute=True)
+    frugal.load_state_dict(ours.state_dict())
+    upstream = torch.randn(*x.shape[:2], HIDDEN)
+    truth = _truth(ours, x, upstream)
+
+    def same(name: str, net: DTRNN, function: Callable[[], Tensor]) -> Contestant:
+        return Contestant(name, function, tuple(net.parameters()), upstream, truth)
+
+    found = [
+        same(OURS, ours, lambda: ours(x)[0]),
+        same("recomputed", frugal, lambda: frugal(x)[0]),
+        same("loop", ours, partial(loop, ours, x, lp_pool)),
+        same("loop, naive formula", ours, partial(loop, ours, x, reference.lp_pool)),
+    ]
+    for cell in (nn.GRU, nn.LSTM, nn.RNN):
+        net = cell(INPUTS, HIDDEN)
+        found.append(
+            Contestant(
+                f"nn.{cell.__name__}",
+                lambda net=net: net(x)[0],
+                tuple(net.parameters()),
+                upstream,
+            )
+        )
+    return found
+
+
+def loop(net: DTRNN, x: Tensor, pool: Callable[..., Tensor]) -> Tensor:
+    """The network as one would write it: step by step, with automatic gradients."""
+    layer = net.layers[0]
+    assert isinstance(layer, LpLinear)
+
+    def f(z: Tensor) -> Tensor:
+        z = z.unflatten(-1, (layer.filters, layer.units))
+        return pool(z, layer.order, center=layer.center, dim=-2)
+
+    h = x.new_zeros(x.shape[1], HIDDEN)
+    U, W, b = layer.weight.flatten(0, 1), net.hidden.weight, net.hidden.bias
+    return reference.dtrnn(x, h, net.input.weight, [f], U, W, b)
+
+
+def _truth(net: DTRNN, x: Tensor, upstream: Tensor) -> tuple[Tensor, ...]:
+    """Value and gradients, by the reference in double precision."""
+    twin = DTRNN(INPUTS, HIDDEN, UNITS, FILTERS, dtype=torch.double)
+    twin.load_state_dict(net.state_dict())
+    out = loop(twin, x.double(), reference.lp_pool)
+    gradients = torch.autograd.grad(out, tuple(twin.parameters()), upstream.double())
+    return (out.detach(), *gradients)
+
+
+def _padding(settings: Settings) -> Case:
+    """Sixteen sequences of 25, 50, ... 400 steps: what the padding would cost, and does not."""
+    longest = max(16, 400 // settings.shrink)
+    lengths = [longest * k // 16 for k in range(16, 0, -1)]
+    torch.manual_seed(0)
+    net, gru = DTRNN(INPUTS, HIDDEN, UNITS, FILTERS), nn.GRU(INPUTS, HIDDEN)
+    x = torch.randn(longest, 16, INPUTS)
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths)
+    rows, all_rows = torch.randn(len(packed.data), HIDDEN), torch.randn(longest, 16, HIDDEN)
+    learned, theirs = tuple(net.parameters()), tuple(gru.parameters())
+    return Case(
+        QUESTION,
+        PADDED,
+        f"lengths {lengths[-1]} to {lengths[0]}",
+        None,
+        [
+            Contestant(OURS, lambda: net(packed)[0].data, learned, rows),
+            Contestant("ours, padding and all", lambda: net(x)[0], learned, all_rows),
+            Contestant("nn.GRU, packed", lambda: gru(packed)[0].data, theirs, rows),
+        ],
+        (BOTH,),
+    )

@@ -1,0 +1,80 @@
+"""Table 4, from its trials to its section."""
+
+import numpy as np
+import pytest
+
+from lpunits.paper.experiment import Result
+from lpunits.paper.experiments import get, table4
+from lpunits.paper.records import Records
+
+
+@pytest.fixture
+def results(smoke):
+    found = Records(smoke / "records").results(get("table4").trials("smoke"))
+    assert len(found) == 3
+    return found
+
+
+def test_the_section_of_the_smoke_run(results):
+    section = table4.section(results)
+    assert section.verdict.startswith("chords: Lp units reach ")
+    table, orders = section.tables
+    assert [row[1] for row in table.rows] == ["DOT-RNN, Lp", "RNN", "GRU"]
+    assert orders.rows[0][0] == "chords"
+    assert {picture.name for picture in section.pictures} == {"table4-roll", "table4-orders"}
+    without = table4.section([r for r in results if r.config.model != "lp"])
+    assert without.verdict == "Lp units were not run yet."
+
+
+def test_the_roll_shows_truth_and_probability(results):
+    result = results[0]
+    panels = table4.roll(result).axes[:2]
+    truth, probability = (np.asarray(axes.images[0].get_array()) for axes in panels)
+    assert truth.shape == probability.shape
+    assert set(np.unique(truth)) == {0.0, 1.0}
+    assert len(np.unique(probability)) > 10
+
+
+def paper_results(results, test, transpose=0):
+    """The records of the smoke run, as if they were of the full scale."""
+    lp, _, gru = results
+    trials = [t for t in table4.trials("paper") if t.config.data == "jsb"]
+    chosen = [
+        t for t in trials if t.config.model in ("lp", "gru") and t.config.transpose == transpose
+    ]
+    found = []
+    for trial in chosen:
+        nll = test if trial.config.model == "lp" else 8.0
+        outcome = (lp if trial.config.model == "lp" else gru).outcome
+        found.append(Result(trial, {"outcome": outcome | {"nll": {"test": nll, "valid": nll}}}))
+    return found
+
+
+def test_the_verdict_is_computed(results):
+    good = table4.section(paper_results(results, 7.9))
+    assert "the paper's 7.92 is reproduced" in good.verdict
+    assert "better than 1 of 1 other networks" in good.verdict
+    assert any("7.92" in row for row in good.tables[0].rows)
+    bad = table4.section(paper_results(results, 8.1))
+    assert "the paper's 7.92 is not reproduced" in bad.verdict
+    assert "better than 0 of 1" in bad.verdict
+    alone = [r for r in paper_results(results, 7.9) if r.config.model == "lp"]
+    assert table4.section(alone).verdict.startswith(
+        "JSB Chorales: Lp units reach 7.90; the paper's"
+    )
+
+
+def test_augmentation_is_a_row_of_its_own_and_says_so(results):
+    both = paper_results(results, 8.1) + paper_results(results, 7.0, transpose=6)
+    section = table4.section(both)
+    rows = {row[1]: row for row in section.tables[0].rows}
+    assert rows["DOT-RNN, Lp, transposed by up to 6 semitones"][3] == ""
+    assert "8.10" in section.verdict
+    assert any("the paper has no augmentation" in note for note in section.notes)
+
+
+def test_the_full_scale_has_every_network_on_every_set():
+    found = {(t.config.data, t.config.model) for t in table4.trials("paper")}
+    assert len(found) == 3 * 6
+    labels = [t.label for t in table4.trials("paper")]
+    assert len(set(labels)) == len(labels) == 3 * 6 * 3 + 1
