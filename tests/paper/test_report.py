@@ -1,5 +1,6 @@
 """The report: from records alone, one page that needs nothing else, readable everywhere."""
 
+import dataclasses
 import io
 import re
 import shutil
@@ -77,6 +78,16 @@ def test_scales_and_settings_are_reported_apart(store, tmp_path):
     store.write(records.make(trial, "finished", {"sum": 2.0}, seconds=1))
     (part,) = report.collect([example()], store, ("quick",), settings=["number=2"])
     assert part.command == "lpunits run sums --set number=2"
+
+
+def test_a_scale_is_not_shown_for_some_trials_of_a_smaller_one(store):
+    def trials(scale):
+        return [Trial(Sum(), seed) for seed in {"quick": (0, 2), "paper": (0, 2, 4)}.get(scale, ())]
+
+    experiment = dataclasses.replace(example(), trials=trials)
+    assert [part.scale for part in report.collect([experiment], store)] == ["quick"]
+    store.write(records.make(Trial(Sum(), 4), "finished", {"sum": 5.0}, seconds=1))
+    assert [part.scale for part in report.collect([experiment], store)] == ["paper", "quick"]
 
 
 def test_what_has_no_record_is_named(store, tmp_path):

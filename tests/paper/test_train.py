@@ -129,6 +129,15 @@ def test_batches_are_a_permutation_of_all_examples(tmp_path):
         assert len(found) == count
 
 
+def test_the_last_weights_are_kept_if_that_is_asked_for(tmp_path):
+    config = dataclasses.replace(SMALL, epochs=4, keep_best=False, lr=0.0)
+    outcome = config.run(0, Job(tmp_path))
+    assert outcome["chosen_epoch"] == 4
+    assert len({row["valid_error"] for row in outcome["curve"]}) == 1  # no epoch was better
+    with pytest.raises(ValueError, match="patience must be None unless keep_best, got 3"):
+        dataclasses.replace(config, patience=3)
+
+
 def test_patience_ends_the_first_stage(tmp_path):
     config = dataclasses.replace(SMALL, epochs=50, patience=2, lr=0.0)
     outcome = config.run(0, Job(tmp_path))
@@ -176,7 +185,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_what_was_found(tmp_path):
 def test_an_evaluation_that_is_not_finite_ends_the_run(tmp_path):
     run = _Run(SMALL, 0, Job(tmp_path))
     with torch.no_grad():
-        next(run.model.parameters()).fill_(math.nan)
+        run.model[0].weight.fill_(math.nan)
     with pytest.raises(NotFiniteError, match="the loss of evaluation was nan after epoch 0"):
         run.evaluated(run.data.valid)
 

@@ -38,7 +38,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --back: #15181c; --text: #e4e7eb; --quiet: #9aa3ad;
   --line: #363c44; --card: #1e2329; --link: #6db8f2; } }
 * { box-sizing: border-box; }
-body { font: 16px/1.55 system-ui, sans-serif; max-width: 62rem; margin: auto; padding: 1rem;
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 66rem; margin: auto; padding: 1rem;
   background: var(--back); color: var(--text); overflow-wrap: break-word; }
 a { color: var(--link); } h1 { font-size: 1.7rem; line-height: 1.2; }
 h2 { margin: 3rem 0 .5rem; font-size: 1.3rem; padding-top: 1rem;
@@ -51,14 +51,18 @@ nav ul { columns: 18rem; padding-left: 1.2rem; }
 figure { margin: 1rem 0; } .scroll { overflow-x: auto; }
 figure svg { display: block; width: 100%; height: auto; color: var(--text); fill: currentColor; }
 @media (max-width: 40rem) { figure.wide svg { min-width: 40rem; } }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; margin: .8rem 0; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding-bottom: .3rem; }
-th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; }
+th, td { padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; }
 th { font-weight: 600; vertical-align: bottom; }
 td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 code { background: var(--card); padding: .1rem .3rem; border-radius: 4px; }
 """
+
+
+SIZES = r":? [\d,]+ / [\d,]+ / [\d,]+$"  # of the whole dataset, at the end of its description
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,14 @@ def collect(
         if not any(experiment.trials(scale) for scale in SCALES):
             parts.append(Part(experiment, None, (), (), (), experiment.section(())))
             continue
+        at = {scale: changed(experiment.trials(scale), settings) for scale in scales}
         for scale in scales:
-            wanted = changed(experiment.trials(scale), settings)
-            if results := store.results(wanted):
+            wanted, results = at[scale], store.results(at[scale])
+            found = {result.trial.key for result in results}
+            smaller = [other for other in scales if SCALES.index(other) < SCALES.index(scale)]
+            borrowed = found <= {trial.key for other in smaller for trial in at[other]}
+            # Some trials that a smaller scale has as well do not make it a run of this one.
+            if results and not (borrowed and len(found) < len({trial.key for trial in wanted})):
                 section = experiment.section(results)
                 parts.append(Part(experiment, scale, settings, wanted, results, section))
     return parts
@@ -175,7 +184,7 @@ def _part(part: Part) -> str:
 def _circumstances(part: Part) -> str:
     """Data, trials, machine, time, command."""
     used = dict.fromkeys(
-        f"{name}, {datasets.info(name).about.partition(':')[0]}{_sizes(result)}"
+        f"{name}, {re.sub(SIZES, '', datasets.info(name).about)}{_sizes(result)}"
         for result in part.results
         for name in result.config.datasets
     )

@@ -64,7 +64,9 @@ def run(
     for folder in (store.folders[0], work):  # before anything has cost time
         folder.mkdir(parents=True, exist_ok=True)
     missing = store.missing(trials)
-    before = len({trial.key for trial in trials}) - len(missing)
+    recorded = {trial.key for trial in trials} - {trial.key for trial in missing}
+    for key in recorded:
+        Job(work / key).close()  # the process may have been killed between record and clean-up
     todo = [t for t in missing if all(datasets.info(name).present for name in t.config.datasets)]
     left_out = [t for t in missing if t not in todo]
     for name in dict.fromkeys(n for t in left_out for n in t.config.datasets):
@@ -80,7 +82,7 @@ def run(
                 display.finished(new[-1])
         elif todo:
             new = _in_processes(todo, work_on, min(jobs, len(todo)), display)
-    return Ran(before, new, left_out)
+    return Ran(len(recorded), new, left_out)
 
 
 @dataclass(frozen=True)

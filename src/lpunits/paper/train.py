@@ -54,6 +54,7 @@ class FeedForward:
         max_norm: The largest norm of a filter.
         center_inputs: Subtract the mean of the training examples.
         patience: Stop after as many epochs without a lower validation error.
+        keep_best: Choose the weights with the lowest validation error; otherwise the last ones.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The rate at the start of the last stage; it falls as in the first.
     """
@@ -74,6 +75,7 @@ class FeedForward:
     batch: int = 100
     epochs: int = 60
     patience: int | None = None
+    keep_best: bool = True
     lr: float = 0.1
     decay: str = "cosine"
     final_lr: float = 0.0
@@ -96,6 +98,8 @@ class FeedForward:
             raise ValueError(f"decay must be one of {DECAYS}, got {self.decay!r}")
         if self.decay == "exponential" and not self.final_lr > 0:
             raise ValueError(f"final_lr must be above 0 for exponential decay, got {self.final_lr}")
+        if self.patience is not None and not self.keep_best:
+            raise ValueError(f"patience must be None unless keep_best, got {self.patience}")
         least: dict[str, float] = {"batch": 1, "epochs": 1, "last_epochs": 0, "filters": 1}
         least |= {"patience": 1, "decay_epochs": 1, "momentum_epochs": 1}
         least |= {"lr": 0, "final_lr": 0, "last_lr": 0, "momentum": 0, "final_momentum": 0}
@@ -269,7 +273,8 @@ class _Run:
         loss = self.epoch([self.data.train], config.lr, over)
         valid = self.evaluated(self.data.valid)
         best = self.state["choice"]
-        if best is None or (valid["error"], valid["nll"]) < (best["error"], best["nll"]):
+        better = best is None or (valid["error"], valid["nll"]) < (best["error"], best["nll"])
+        if better or not config.keep_best:
             self.state["choice"] = {"epoch": self.state["epoch"], **valid}
             self.best.clear()
             self.best |= {name: t.clone() for name, t in self.model.state_dict().items()}
