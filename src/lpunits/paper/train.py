@@ -150,7 +150,7 @@ class FeedForward:
         """Hidden layers of single-filter units with as many weights as the pooled ones have.
 
         >>> FeedForward("mnist", hidden=(240, 240), filters=5).widened(784, 10)
-        (781, 781)
+        (782, 782)
         """
 
         def weights(hidden: tuple[int, ...], filters: int) -> int:
@@ -190,8 +190,8 @@ class FeedForward:
     def rate(self, start: float, epochs: float, over: float) -> float:
         """The learning rate after so many epochs of a decay over ``over`` epochs.
 
-        >>> FeedForward("mnist", lr=0.4, decay="linear", final_lr=0.1).rate(0.4, 30, over=60)
-        0.22
+        >>> FeedForward("mnist", lr=0.4, decay="linear", final_lr=0.5).rate(0.4, 60, over=60)
+        0.2
         """
         t = min(epochs / over, 1.0)
         if self.decay == "exponential":
