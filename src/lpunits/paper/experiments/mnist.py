@@ -1,4 +1,4 @@
-"""MNIST in minutes: what a two-layer Lp net reaches on 50,000 images in fifty epochs."""
+"""MNIST in minutes: what a two-layer Lp net reaches on 50,000 images in sixty epochs."""
 
 from collections.abc import Sequence
 
@@ -81,7 +81,7 @@ def figure(result: Result) -> Figure:
 EXPERIMENT = Experiment(
     name="mnist",
     title="MNIST in minutes",
-    about="Not in the paper: how far the recipe gets in fifty epochs on 50,000 images, without a "
+    about="Not in the paper: how far the recipe gets in sixty epochs on 50,000 images, without a "
     "search and without a last stage.",
     trials=trials,
     section=section,

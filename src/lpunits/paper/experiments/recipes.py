@@ -52,7 +52,7 @@ MNIST = FeedForward(
     weight_range=0.05,
     lr=0.35,
     max_norm=1.9365,
-    epochs=50,
+    epochs=60,
 )
 ONE_LAYER = FeedForward("mnist", hidden=(400,), filters=6, order=3.0, final_momentum=0.9)
 
