@@ -47,6 +47,21 @@ class TestDispatch:
         assert record.levelno == logging.INFO
         assert "plain torch serves cpu tensors" in record.message
 
+    def test_another_processor_is_served_by_plain_torch(self):
+        code = (
+            "import logging; logging.basicConfig(level=logging.INFO)\n"
+            "from llvmlite import binding\n"
+            "binding.get_host_cpu_features = lambda: {}\n"
+            "import torch, lpunits\n"
+            "w = torch.nn.Parameter(torch.ones(2, 3)); w.grad = torch.ones(2, 3)\n"
+            "lpunits.optim.SGD([w], 0.5).step()\n"
+            "assert w.eq(0.5).all() and lpunits.Dropout(0.5)(w).shape == w.shape\n"
+            "print(lpunits.lp_pool(torch.ones(3), 2.0).item())\n"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout == "1.0\n", done.stderr
+        assert "plain torch serves cpu tensors: compiled kernels need an x86" in done.stderr
+
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
     def test_a_forked_child_can_still_pool(self):
         code = (

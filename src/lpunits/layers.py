@@ -11,7 +11,7 @@ from lpunits.functional import check_floating, lp_pool, lp_pool_windows, maxout
 from lpunits.orders import Ordered, Orders
 
 # The kernels give each unit a lane of a vector. With fewer units than lanes most would idle, so the
-# samples take their place: at 3 units and a batch of 5000, a twentieth of the time.
+# samples take their place: at 3 units and a batch of 5000, pooling takes a tenth of the time.
 FEW_UNITS = 16
 
 

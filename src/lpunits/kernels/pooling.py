@@ -113,7 +113,7 @@ def find_largest(tile: Tile) -> tuple[Value, Value]:
 
 
 def sum_powers(tile: Tile, m: Value) -> Value:
-    """S = sum_i r_i^p."""
+    """The sums s = sum_i r_i^p."""
     ratios = Ratios(tile, m)
     p = _order(tile, ratios, shared=tile.long)
     total, lost = tile.variable(0.0), tile.variable(0.0)
@@ -134,7 +134,7 @@ def sum_powers(tile: Tile, m: Value) -> Value:
 
 
 def sum_slopes(tile: Tile, m: Value) -> tuple[Value, Value]:
-    """S = sum_i r_i^p and sum_i r_i^p log2 r_i; the slopes r_i^(p-1) are kept."""
+    """The sums s = sum_i r_i^p and sum_i r_i^p log2 r_i; the slopes r_i^(p-1) are kept."""
     ratios = Ratios(tile, m)
     less_1 = _order(tile, ratios, shared=tile.long) - 1.0
     total, moment = tile.variable(0.0), tile.variable(0.0)
@@ -179,7 +179,7 @@ class Root:
 
 
 def finish_forward(tile: Tile, m: Value, s: Value) -> None:
-    """U = m (s / N)^(1/p)."""
+    """The values u = m (s / N)^(1/p)."""
     p = _order(tile, Ratios(tile, m))
     tile.put(m * Root(tile, p, s).value)
 
@@ -334,14 +334,14 @@ def _chunk(
 ) -> None:
     """Some tiles, step by step; those that need more digits are then done again."""
     zero, one = code.number(I64, 0), code.number(I64, 1)
-    careless = Variable(code, zero)
+    left_over = Variable(code, zero)
 
     def tile(block: Value) -> Tile:
         return Tile(code, spec, SINGLE, call, place(block, block - start))
 
     def leave(block: Value) -> None:
-        code.store(block, call["scratch"] + call["scratch_row"] * 4 - 8, careless.get() * -1)
-        careless.set(careless.get() + one)
+        code.store(block, call["scratch"] + call["scratch_row"] * 4 - 8, left_over.get() * -1)
+        left_over.set(left_over.get() + one)
 
     with code.loop(start, stop) as block:
         here = tile(block)
@@ -388,7 +388,7 @@ def _chunk(
                     here.each(lambda i: here.keep(i, here.number(0.0), here.number(0.0)))
             write_gradient(here, factor)
 
-    with code.loop(zero, careless.get()) as k:
+    with code.loop(zero, left_over.get()) as k:
         block = code.load(call["scratch"] + call["scratch_row"] * 4 - 8, k * -1, I64)
         at = place(block, zero)
         tables = (call["dp"], call["dc"], call["scratch"])

@@ -377,6 +377,16 @@ def _suffix(kind: Any) -> str:
 # ---------------------------------------------------------------- from instructions to machine code
 
 
+def _check_processor() -> None:
+    """Raise unless vectors with lanes left out and half precision are single instructions."""
+    features = llvm.get_host_cpu_features()
+    if not (features.get("avx2") and features.get("f16c")):
+        raise ImportError("compiled kernels need an x86 processor with AVX2 and F16C")
+
+
+_check_processor()
+
+
 def _new_machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
