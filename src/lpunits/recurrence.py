@@ -147,8 +147,8 @@ class _Recurrence(torch.autograd.Function):
             s_t = h if even else h[: len(h_t)]
             for i, layer in enumerate(layers):
                 zs[i][t].addmm_(s_t, Us[i])
-                s_t = ss[i][t]
-                _drop(_pool(kernel, layer, groups[i][t]), masks[i][t], out=s_t)
+                s_t = _pool(kernel, layer, groups[i][t], out=ss[i][t])
+                _drop(s_t, masks[i][t])
             h = h_t.addmm_(s_t, Wt).tanh_()
         ctx.plan = plan
         kept = [] if plan.recompute else [*z, *s]
@@ -197,7 +197,7 @@ class _Recurrence(torch.autograd.Function):
                 dh_t += grads[t]
             ds = tanh_backward(dh_t, hs[t], grad_input=das[t]).mm(W)
             for i, layer in from_the_top:
-                _drop(ds, masks[i][t], out=ds)
+                _drop(ds, masks[i][t])
                 _pool_backward(kernel, layer, ds, groups[i][t], dgroups[i][t], dp[i])
                 if i:
                     ds = dzs[i][t].mm(layer.weight)
@@ -233,12 +233,10 @@ def _rows_of(bias: Tensor | None, rows: int, weight: Tensor) -> Tensor:
     return bias.repeat(rows, 1)
 
 
-def _drop(s: Tensor, mask: Tensor | None, out: Tensor) -> None:
-    """Dropout, into ``out``."""
+def _drop(s: Tensor, mask: Tensor | None) -> None:
+    """Dropout, in place."""
     if mask is not None:
-        torch.mul(s, mask, out=out)
-    elif out is not s:
-        out.copy_(s)
+        s *= mask
 
 
 def _groups(layer: Layer, z: Tensor) -> Tensor:
@@ -246,15 +244,17 @@ def _groups(layer: Layer, z: Tensor) -> Tensor:
     return z if layer.kind in ELEMENTWISE else z.view(len(z), layer.filters, -1)
 
 
-def _pool(kernel: ModuleType, layer: Layer, z: Tensor) -> Tensor:
+def _pool(kernel: ModuleType, layer: Layer, z: Tensor, out: Tensor | None = None) -> Tensor:
     """The units' values, ``(rows, units)``, from their groups of projections."""
     u: Tensor
     if layer.kind == "lp":
-        u = kernel.forward(z, layer.order, None, 1)
+        u = kernel.forward(z, layer.order, None, 1, out)
     elif layer.kind == "maxout":
-        u = z.amax(1)
+        u = torch.amax(z, 1, out=out)
+    elif layer.kind == "relu":
+        u = torch.threshold(z, 0, 0, out=out)
     else:
-        u = getattr(torch, layer.kind)(z)
+        u = getattr(torch, layer.kind)(z, out=out)
     return u
 
 
@@ -263,10 +263,8 @@ def _pool_backward(
 ) -> None:
     """Writes the gradient in z into ``dz``, and adds the one in the order to ``dp``."""
     if layer.kind == "lp":
-        by_z, by_order, _ = kernel.backward(
-            ds, z, layer.order, None, 1, (True, dp is not None, False)
-        )
-        dz.copy_(by_z)
+        needs = (True, dp is not None, False)
+        _, by_order, _ = kernel.backward(ds, z, layer.order, None, 1, needs, dz)
         if dp is not None:
             dp += by_order
     elif layer.kind == "maxout":

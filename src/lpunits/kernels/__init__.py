@@ -3,7 +3,8 @@
 ``forward(z, p, center, dim)`` returns the pooled values, and
 ``backward(grad, z, p, center, dim, needs)`` the gradients in z, p and center; ``needs`` says which
 of the three are wanted, the others are None. Here ``p`` is a tensor that broadcasts against z, with
-size 1 along ``dim``. ``supports(z)`` says whether the kernel serves a tensor.
+size 1 along ``dim``. Both take ``out``, a tensor for the values or for the gradient in z; it and z
+have to be contiguous. ``supports(z)`` says whether the kernel serves a tensor.
 """
 
 import importlib

@@ -57,10 +57,12 @@ class _Compiled:
         return _function(replace(self.spec, backward=True, center_grad=True), self.threads)
 
 
-def forward(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
+def forward(
+    z: Tensor, p: Tensor, center: Tensor | None, dim: int, out: Tensor | None = None
+) -> Tensor:
     """The pooled values, in the dtype of z."""
     plan, z, orders, centers = _prepare(z, p, center, dim)
-    u = torch.empty(plan.out_shape, dtype=z.dtype)
+    u = torch.empty(plan.out_shape, dtype=z.dtype) if out is None else out
     if plan.groups:
         scratch = torch.empty(plan.threads * plan.scratch)
         plan.forward(
@@ -86,6 +88,7 @@ def backward(
     center: Tensor | None,
     dim: int,
     needs: tuple[bool, bool, bool],
+    out: Tensor | None = None,
 ) -> Gradients:
     """The gradients in z, p and center; sums over the batch run per thread, then in order."""
     plan, z, orders, centers = _prepare(z, p, center, dim)
@@ -93,7 +96,7 @@ def backward(
         grad = grad.permute(plan.memory_order_of_out)
     if grad.dtype is not z.dtype or not grad.is_contiguous():
         grad = grad.to(z.dtype).contiguous()
-    dz = torch.empty(plan.shape, dtype=z.dtype)
+    dz = torch.empty(plan.shape, dtype=z.dtype) if out is None else out
     # Sums for the orders and, unless there are as many as entries, for the centres.
     dc_size = plan.dc_size if needs[2] else 0
     dp = torch.zeros(plan.threads, plan.dp_size)

@@ -334,9 +334,11 @@ def supports(z: Tensor) -> bool:
     return z.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def forward(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
+def forward(
+    z: Tensor, p: Tensor, center: Tensor | None, dim: int, out: Tensor | None = None
+) -> Tensor:
     """The pooled values, in the dtype of z."""
-    u = z.new_empty(z.shape[:dim] + z.shape[dim + 1 :])
+    u = z.new_empty(z.shape[:dim] + z.shape[dim + 1 :]) if out is None else out
     if u.numel():
         layout = _layout(z, p, center, dim)
         _launch(_forward, layout, layout.shape[0], z.contiguous(), u)
@@ -350,6 +352,7 @@ def backward(
     center: Tensor | None,
     dim: int,
     needs: tuple[bool, bool, bool],
+    out: Tensor | None = None,
 ) -> Gradients:
     """The gradients in z, p and center, each in its own dtype and shape."""
     targets = [t if need else None for t, need in zip((z, p, center), needs, strict=True)]
@@ -366,7 +369,7 @@ def backward(
         lanes = batch  # the sums of a group's N centers do not fit in registers
 
     work = torch.promote_types(z.dtype, torch.float32)
-    dz = z.new_empty(z.shape) if needs[0] else None
+    dz = (z.new_empty(z.shape) if out is None else out) if needs[0] else None
     dp = z.new_empty(lanes, outer, 1, inner, dtype=torch.float64) if needs[1] else None
     dcenter = None if targets[2] is None else z.new_empty(lanes, outer, N, inner, dtype=work)
     _launch(_backward, layout, lanes, z.contiguous(), grad.contiguous(), dz, dp, dcenter)

@@ -57,10 +57,13 @@ def _group(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> _Group:
     return _Group(b, p, m, r, q, s, k=(s / z.shape[dim]).pow(1 / p))
 
 
-def forward(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
+def forward(
+    z: Tensor, p: Tensor, center: Tensor | None, dim: int, out: Tensor | None = None
+) -> Tensor:
     """The pooled values, in the dtype of z."""
     group = _group(z, p, center, dim)
-    return (group.m * group.k).squeeze(dim).to(z.dtype)
+    u = (group.m * group.k).squeeze(dim).to(z.dtype)
+    return u if out is None else out.copy_(u)
 
 
 def backward(
@@ -70,6 +73,7 @@ def backward(
     center: Tensor | None,
     dim: int,
     needs: tuple[bool, bool, bool],
+    out: Tensor | None = None,
 ) -> Gradients:
     """The gradients in z, p and center, each in its own dtype and shape."""
     g = _group(z, p, center, dim)
@@ -78,6 +82,7 @@ def backward(
     if needs[0] or needs[2]:
         db = grad * g.b.sign() * (g.k * g.q / g.s)
         dz = db.to(z.dtype) if needs[0] else None
+        dz = dz if dz is None or out is None else out.copy_(dz)
         if center is not None and needs[2]:
             dcenter = -db.sum_to_size(center.shape).to(center.dtype)
     if needs[1]:
