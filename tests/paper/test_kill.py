@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-KILLS = 24
-COMMAND = ["run", "mnist", "--scale", "smoke", "--set", "epochs=12", "--set", "last_epochs=6"]
-COMMAND += ["--set", "dropout=0.3", "--set", "last_lr=0.001"]
+FEEDFORWARD = ["mnist", "--set", "epochs=12", "--set", "last_epochs=6"]
+FEEDFORWARD += ["--set", "dropout=0.3", "--set", "last_lr=0.001"]
+MUSIC = ["table4", "--only", "chords, lp, seed 0", "--set", "epochs=6"]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 
@@ -28,10 +28,11 @@ def nursery():
         process.kill()
 
 
-def live(nursery, folder, seconds=None):
-    """Run the command; kill it after so many seconds. Its exit code, and how long it lived."""
+def live(nursery, arguments, folder, seconds=None):
+    """Run an experiment; kill it after so many seconds. Its exit code, and how long it lived."""
     places = ["--records", str(folder / "records"), "--work", str(folder / "trials")]
-    nursery.stdin.write(json.dumps([*COMMAND, *places]).encode() + b"\n")
+    command = ["run", *arguments, "--scale", "smoke", *places]
+    nursery.stdin.write(json.dumps(command).encode() + b"\n")
     process = int(nursery.stdout.readline())
     start = time.monotonic()
     if not select.select([nursery.stdout], [], [], seconds)[0]:
@@ -47,20 +48,25 @@ def bits(folder):
     return json.loads(record.read_text())["outcome"], model.read_bytes()
 
 
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(nursery, tmp_path):
-    code, seconds = live(nursery, tmp_path / "undisturbed")
+@pytest.mark.parametrize(
+    ("arguments", "epochs", "most"), [(FEEDFORWARD, 18, 24), (MUSIC, 6, 6)], ids=["digits", "music"]
+)
+def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
+    nursery, tmp_path, arguments, epochs, most
+):
+    code, seconds = live(nursery, arguments, tmp_path / "undisturbed")
     assert code == 0
     expected = bits(tmp_path / "undisturbed")
-    assert len(expected[0]["curve"]) == 18
+    assert len(expected[0]["curve"]) == epochs
 
     rng = random.Random(0)
     kills = resumed = finished = 0
     folder = tmp_path / "0"
-    while kills < KILLS or not finished:
+    while kills < most or not finished:
         resumed += len(list(folder.glob("trials/*/checkpoint.safetensors")))
         # Some lives end before their first epoch, some would have been long enough for all.
-        moment = rng.uniform(0, seconds) if kills < KILLS else None
-        code, _ = live(nursery, folder, moment)
+        moment = rng.uniform(0, seconds) if kills < most else None
+        code, _ = live(nursery, arguments, folder, moment)
         if code == -signal.SIGKILL:
             kills += 1
             continue
@@ -68,4 +74,4 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(nursery, t
         assert bits(folder) == expected
         finished += 1
         folder = tmp_path / str(finished)
-    assert resumed >= KILLS // 4
+    assert resumed >= most // 4
