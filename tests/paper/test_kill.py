@@ -5,10 +5,8 @@ import os
 import random
 import select
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,19 +17,10 @@ COMMAND += ["--set", "dropout=0.3", "--set", "last_lr=0.001"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 
 
-@pytest.fixture(scope="module")
-def nursery():
-    script = Path(__file__).with_name("lives.py")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, str(script)], **pipes, bufsize=0) as process:
-        yield process
-        process.kill()
-
-
 def live(nursery, folder, seconds=None):
     """Run the command; kill it after so many seconds. Its exit code, and how long it lived."""
     places = ["--records", str(folder / "records"), "--work", str(folder / "trials")]
-    nursery.stdin.write(json.dumps([*COMMAND, *places]).encode() + b"\n")
+    nursery.stdin.write(json.dumps([[*COMMAND, *places], os.devnull]).encode() + b"\n")
     process = int(nursery.stdout.readline())
     start = time.monotonic()
     if not select.select([nursery.stdout], [], [], seconds)[0]:
