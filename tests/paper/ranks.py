@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from safetensors.torch import save_file
 
 from lpunits.paper import distributed
 from lpunits.paper.experiment import Trial
+from lpunits.paper.experiments.recipes import two_layers
 from lpunits.paper.job import Job
 from lpunits.paper.records import Records
 from lpunits.paper.run import run
@@ -24,19 +24,8 @@ CASES = {
     "one image left": replace(EVEN, batch=92, last_epochs=1),  # there is none for the other rank
     "fixed orders": replace(EVEN, learn_order=False, center=False, center_inputs=True),
 }
-DROPPED = replace(EVEN, epochs=3, dropout=0.3, input_dropout=0.1)
-
-
-class StopError(Exception):
-    pass
-
-
-class Stopping(Job):
-    """Ends the run after its first checkpoint."""
-
-    def save(self, parts, facts):
-        super().save(parts, facts)
-        raise StopError
+# What the test of kill -9 runs from the command line, with dropout.
+NEVER_KILLED = replace(two_layers("smoke"), epochs=20, lr=0.1)
 
 
 @dataclass(frozen=True)
@@ -64,14 +53,7 @@ if __name__ == "__main__":
     distributed.join([], jobs=1)
     for name, config in CASES.items():
         kept(name, _Run(config, 0, Job(folder / name)))
-
-    kept("undisturbed", _Run(DROPPED, 0, Job(folder / "undisturbed")))
-    with suppress(StopError):
-        DROPPED.run(0, Stopping(folder / "stopped"))
-    distributed.summed(0.0)  # rank 0 has written its checkpoint
-    resumed = _Run(DROPPED, 0, Job(folder / "stopped"))
-    assert resumed.state["epoch"] == 1
-    kept("stopped", resumed)
+    kept("never killed", _Run(NEVER_KILLED, 0, Job(folder / "never killed")))
 
     poisoned = _Run(EVEN, 0, Job(folder / "poisoned"))
     if distributed.rank() == 1:

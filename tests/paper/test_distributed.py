@@ -66,13 +66,6 @@ def test_two_ranks_train_what_one_process_would(name, two, tmp_path):
     ]
 
 
-def test_a_run_that_goes_on_drops_the_same_units_on_each_rank(two):
-    _, undisturbed = left(two[0], "undisturbed")
-    _, stopped = left(two[0], "stopped")
-    assert_same_bits(undisturbed[0], stopped[0])
-    assert_same_bits(undisturbed[1], stopped[1])
-
-
 def test_every_rank_drops_other_units(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -108,11 +101,10 @@ def test_what_several_processes_cannot_do_is_told(jobs, told, tmp_path, monkeypa
         run([trial], Records(tmp_path / "records"), tmp_path / "work", jobs=jobs)
 
 
-def test_a_rank_that_is_killed_ends_all_and_the_same_command_goes_on(tmp_path):
-    config = ["run", "mnist", "--scale", "smoke", "--set", "dropout=0", "--set", "input_dropout=0"]
-    config += ["--set", "epochs=20", "--set", "lr=0.1"]
+def test_a_rank_that_is_killed_ends_all_and_the_same_command_ends_with_the_same_bits(two, tmp_path):
+    settings = ["--scale", "smoke", "--set", "epochs=20", "--set", "lr=0.1"]
     places = ["--records", str(tmp_path / "records"), "--work", str(tmp_path / "trials")]
-    command = [*TORCHRUN, "-m", "lpunits", *config, *places]
+    command = [*TORCHRUN, "-m", "lpunits", "run", "mnist", *settings, *places]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=ENVIRONMENT, **pipes) as launcher:
         while not list(tmp_path.glob("trials/*/checkpoint.safetensors")):
@@ -134,5 +126,7 @@ def test_a_rank_that_is_killed_ends_all_and_the_same_command_goes_on(tmp_path):
     (path,) = (tmp_path / "records").iterdir()
     record = json.loads(path.read_text())
     assert (record["status"], record["ranks"]) == ("finished", 2)
-    assert len(record["outcome"]["curve"]) == 21
+    assert record["config"]["dropout"] > 0
+    (never_killed, _), _ = left(two[0], "never killed")
+    assert record["outcome"] == never_killed
     assert not checkpoint.exists()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-COMMAND = ["run", "table1", "--scale", "smoke", "--set", "epochs=30", "--only"]
+COMMAND = ["run", "table1", "--scale", "smoke", "--only"]
 ALL, FIRST = "digits", "digits, lp 12 x 6, seed 0"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts file systems")
@@ -40,13 +40,14 @@ def fill(folder):
 class Place:
     """Runs of the command line, with their records and their checkpoints in two folders."""
 
-    def __init__(self, nursery, records, work, said):
+    def __init__(self, nursery, records, work, said, *options):
         self.nursery, self.records, self.work, self.said = nursery, records, work, said
+        self.options = options
 
     def run(self, only=ALL):
         """Exit code, and the lines that were said."""
         folders = ["--records", str(self.records), "--work", str(self.work)]
-        line = json.dumps([[*COMMAND, only, *folders], str(self.said)])
+        line = json.dumps([[*COMMAND, only, *folders, *self.options], str(self.said)])
         self.nursery.stdin.write(line.encode() + b"\n")
         self.nursery.stdout.readline()
         return int(self.nursery.stdout.readline()), self.said.read_text().splitlines()
@@ -60,7 +61,8 @@ class Place:
 @pytest.mark.parametrize("full", ["records", "work"])
 def test_a_full_disk(full, nursery, disk, tmp_path):
     folders = {"records": tmp_path / "records", "work": tmp_path / "work", full: disk / full}
-    place = Place(nursery, folders["records"], folders["work"], tmp_path / "said")
+    long = ("--set", "epochs=20")  # a record of more than a page
+    place = Place(nursery, folders["records"], folders["work"], tmp_path / "said", *long)
     assert place.run(FIRST)[0] == 0
     before = place.files()
     fill(disk)
