@@ -15,7 +15,7 @@ Under torchrun the ranks share every batch and every evaluation (:mod:`lpunits.p
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -319,11 +319,11 @@ class _Run:
         self.model.train()
         distributed.seed_dropout(self.seed, state["stage"], state["epoch"])
         total = 0.0
-        for number, rows in enumerate(order.split(config.batch)):
-            x, y = self.examples(splits, distributed.share(rows))
+        for number, (x, y) in enumerate(self.examples(splits, order)):
+            batch = min(config.batch, count - number * config.batch)  # of all ranks
             done = state["epoch"] + number * config.batch / count
             self.set_rates(config.rate(lr, done, over), done)
-            loss = cross_entropy(self.trained(x), y, reduction="sum") / len(rows)
+            loss = cross_entropy(self.trained(x), y, reduction="sum") / batch
             (value,) = distributed.summed(loss.item())
             if not math.isfinite(value):
                 raise NotFiniteError(
@@ -333,21 +333,28 @@ class _Run:
             self.optimizer.zero_grad()
             (loss * distributed.size()).backward()  # of which the mean over the ranks is taken
             self.optimizer.step()
-            total += value * len(rows)
+            total += value * batch
         state["epoch"] += 1
         return total / count
 
-    def examples(self, splits: list[Split[Tensor]], rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The features and targets of these examples of all splits."""
+    def examples(
+        self, splits: list[Split[Tensor]], order: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of features and targets, in this order of the examples of all splits.
+
+        Of each batch there is what this rank takes.
+        """
         first = len(splits[0])
-        if len(splits) == 1:
-            x, y = splits[0].features[rows], splits[0].targets[rows]
-        else:  # gathered from both, so that no copy of all the data is made
-            inside = rows < first
-            ours, theirs = rows[inside], rows[~inside] - first
-            x = torch.cat([splits[0].features[ours], splits[1].features[theirs]])
-            y = torch.cat([splits[0].targets[ours], splits[1].targets[theirs]])
-        return self.prepared(x), y
+        for batch in order.split(self.config.batch):
+            rows = distributed.share(batch)
+            if len(splits) == 1:
+                x, y = splits[0].features[rows], splits[0].targets[rows]
+            else:  # gathered from both, so that no copy of all the data is made
+                inside = rows < first
+                ours, theirs = rows[inside], rows[~inside] - first
+                x = torch.cat([splits[0].features[ours], splits[1].features[theirs]])
+                y = torch.cat([splits[0].targets[ours], splits[1].targets[theirs]])
+            yield self.prepared(x), y
 
     def set_rates(self, lr: float, epochs: float) -> None:
         """The rate and the momentum of the next update."""
