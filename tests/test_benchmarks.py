@@ -109,3 +109,27 @@ def test_verdicts(bench, faster, measured, met):
     required, aim = (10, 15) if faster else (15, 15)
     requirement = requirements.Requirement("x", (), (), faster, required, aim)
     assert requirements.Verdict(requirement, "group", "case", measured).met == met
+
+
+def test_the_plan_of_a_search_follows_from_what_was_measured(bench):
+    import scale
+
+    rates = {"1": {"trials": 10.0, "reports": 100.0}}
+    epochs = {"MNIST, small": {"epochs": 50, "seconds": 10.0, "checkpoint": 2_000_000}}
+    found = {"cpu": "a", "cores": 1, "load": 0.0, "versions": {}, "disk": 1e8, "epochs": epochs}
+    found |= {"storage": {"SQLite": rates}, "ray": {"1": 2000.0, "16": 1000.0}}
+    # A worker: 0.1 epochs a second. SQLite: 0.1 / 100 + 0.1 / 50 / 10 of its time, and so on.
+    assert scale.busy(found, epochs["MNIST, small"]) == pytest.approx(
+        {"SQLite": 1.2e-3, "Ray": 1e-4, "one disk": 2e-3}
+    )
+    rows = [line.strip("| ").split(" | ") for line in scale.tables(found).splitlines()]
+    assert rows[-9][:8] == ["MNIST", "1", "5.8 days", "0.1", "0 MB/s", "0.12%", "0.01%", "0.2%"]
+    assert rows[-7][1:3] == ["256", "33.3 min"]  # four rounds of 500 s
+    assert rows[-7][5:] == ["31%", "2.6%", "51%", "one disk"]
+    assert rows[-1] == ["MNIST", "833", "10,000", "500"]
+
+
+def test_the_page_has_the_tables_of_the_measurements(bench):
+    import scale
+
+    assert scale.tables(json.loads(scale.RESULTS.read_text())) in scale.PAGE.read_text()

@@ -75,6 +75,8 @@ def run(
 ) -> int:
     """Run the trials of experiments that have no record yet. A run that was killed goes on.
 
+    `torchrun --nproc-per-node N -m lpunits run ...` trains each net by N processes together.
+
     Args:
         names: The experiments, as `lpunits list` names them, or `all`.
         scale: smoke takes seconds; quick takes minutes and no download; paper is the real thing.
@@ -86,7 +88,7 @@ def run(
         work: The folder for checkpoints and trained models.
         tensorboard: Write curves and histograms of the orders to this folder.
     """
-    from lpunits.paper import experiments
+    from lpunits.paper import distributed, experiments
     from lpunits.paper.run import run as run_trials
     from lpunits.paper.settings import changed
 
@@ -98,6 +100,8 @@ def run(
         raise ValueError(f"--only: no trial has {only!r} in its label")
     store = _records(scale, records)
     ran = run_trials(changed(wanted, set_ or ()), store, work, jobs=jobs, tensorboard=tensorboard)
+    if distributed.rank() > 0:
+        return 0
     print(
         f"{len(ran.new)} trials run, {ran.before} had a record, {len(ran.failed)} failed, "
         f"{len(ran.left_out)} left out; records: {store.folders[0]}"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from lpunits.paper.datasets.files import StorageError
 from lpunits.paper.job import Job
 
 
@@ -31,6 +32,8 @@ class Sum:
         time.sleep(self.seconds)
         if self.mode == "raise":
             raise ArithmeticError("it does\nnot add up")
+        if self.mode == "full":
+            raise StorageError("the disk is full")
         if self.mode == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.mode == "diverge":

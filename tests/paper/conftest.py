@@ -1,5 +1,8 @@
 """Every experiment at the scale smoke, run once for all tests that read its records."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,16 @@ def command(*tokens: str) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return 0
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs the command line in forks of itself, see lives.py."""
+    script = Path(__file__).with_name("lives.py")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, str(script)], **pipes, bufsize=0) as process:
+        yield process
+        process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """A nursery of short lives: forks a process for each command line that it is given.
 
 It has loaded beforehand what takes a process seconds, so that a life is not all imports. For each
-line (the tokens, as JSON) it answers with the number of the process, then with its exit code.
+line (the tokens and a file for what it says, as JSON) it answers with the number of the process,
+then with its exit code.
 """
 
 import json
@@ -22,11 +23,15 @@ if __name__ == "__main__":
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
-            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+            tokens, said = json.loads(line)
+            sys.stdout = sys.stderr = open(said, "w", buffering=1)  # noqa: SIM115
             try:
-                cli.main(json.loads(line))
+                cli.main(tokens)
             except SystemExit as end:
-                os._exit(end.code if isinstance(end.code, int) else 1)
+                if isinstance(end.code, int):
+                    os._exit(end.code)
+                print(end.code)
+                os._exit(1)
             os._exit(0)
         print(process, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)

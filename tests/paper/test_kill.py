@@ -5,10 +5,8 @@ import os
 import random
 import select
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,20 +17,11 @@ MUSIC = ["table4", "--only", "chords, lp, seed 0", "--set", "epochs=6"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 
 
-@pytest.fixture(scope="module")
-def nursery():
-    script = Path(__file__).with_name("lives.py")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, str(script)], **pipes, bufsize=0) as process:
-        yield process
-        process.kill()
-
-
 def live(nursery, arguments, folder, seconds=None):
     """Run an experiment; kill it after so many seconds. Its exit code, and how long it lived."""
     places = ["--records", str(folder / "records"), "--work", str(folder / "trials")]
     command = ["run", *arguments, "--scale", "smoke", *places]
-    nursery.stdin.write(json.dumps(command).encode() + b"\n")
+    nursery.stdin.write(json.dumps([command, os.devnull]).encode() + b"\n")
     process = int(nursery.stdout.readline())
     start = time.monotonic()
     if not select.select([nursery.stdout], [], [], seconds)[0]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from configs import Sum
 
+from lpunits.paper.datasets.files import StorageError
 from lpunits.paper.experiment import Trial
 from lpunits.paper.records import Records
 from lpunits.paper.run import run
@@ -50,6 +51,17 @@ def test_what_goes_wrong_is_recorded_and_the_rest_goes_on(jobs, tmp_path):
     # What failed is tried again, what diverged would diverge again.
     again = run(trials, store, tmp_path / "work", jobs=jobs)
     assert [record["label"] for record in again.new] == ["raise 1, seed 0"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_cannot_be_stored_ends_the_run_and_leaves_the_records(jobs, tmp_path):
+    store = Records(tmp_path / "records")
+    trials = [Trial(Sum(mode=mode), 0) for mode in ("add", "full", "raise")]
+    run(trials[:1], store, tmp_path / "work")
+    with pytest.raises(StorageError, match="the disk is full"):
+        run(trials, store, tmp_path / "work", jobs=jobs)
+    assert store.find(trials[0])["status"] == "finished"
+    assert store.find(trials[1]) is None
 
 
 def test_a_process_that_dies_fails_its_trial_and_is_replaced(tmp_path):

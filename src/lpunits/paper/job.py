@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from lpunits.paper import distributed
 from lpunits.paper.checkpoint import Part, restore, save
 from lpunits.paper.datasets.files import write_atomically
 
@@ -43,12 +44,14 @@ class Job:
         show: Takes the progress; by default it is not shown.
         curves: Where to write TensorBoard's event files, if at all.
         facts: Which trial it is, as JSON holds it: a checkpoint of another one is not used.
+        writes: Whether this process shows and writes anything; of several ranks the first one does.
     """
 
     folder: Path
     show: Callable[[Progress], None] = lambda progress: None
     curves: Path | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    writes: bool = field(default_factory=lambda: distributed.rank() == 0)
     seconds_before: float = 0.0  # in processes that were killed, up to the last checkpoint
 
     def __post_init__(self) -> None:
@@ -79,7 +82,8 @@ class Job:
 
     def save(self, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
         """Write a checkpoint; a run that is killed goes on from here, bit by bit the same."""
-        save(self.checkpoint, parts, {**facts, "seconds": self.seconds}, dict(self.facts))
+        if self.writes:
+            save(self.checkpoint, parts, {**facts, "seconds": self.seconds}, dict(self.facts))
 
     def epoch(
         self,
@@ -89,6 +93,8 @@ class Job:
         orders: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Show where the trial is, and write curves and histograms of orders if they are wanted."""
+        if not self.writes:
+            return
         shown = [
             f"{name.replace('_', ' ')} " + (f"{v:.2%}" if name.endswith("error") else f"{v:.4g}")
             for name, v in values.items()
@@ -114,11 +120,15 @@ class Job:
         """Write the trained weights, with the trial's config in the header of the file."""
         from safetensors.torch import save as to_bytes
 
+        if not self.writes:
+            return
         tensors = {k: t.detach().clone().contiguous() for k, t in model.state_dict().items()}
         write_atomically(self.model, to_bytes(tensors, {"json": json.dumps(dict(self.facts))}))
 
     def close(self) -> None:
         """The trial has its record: the checkpoint has served."""
+        if not self.writes:
+            return
         if self._writer is not None:
             self._writer.close()
         self.checkpoint.unlink(missing_ok=True)

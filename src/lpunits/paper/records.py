@@ -2,8 +2,8 @@
 
 A record holds the config, the seed, the status (``finished``; ``diverged``: the loss was not
 finite; ``failed``: an exception, or the process died), the error as a sentence, the outcome, wall
-time, threads, versions, CPU and commit. A finished or diverged trial is not run again; a failed one
-is. A record is written in one step, so that it is whole or not there.
+time, threads, ranks, versions, CPU and commit. A finished or diverged trial is not run again; a
+failed one is. A record is written in one step, so that it is whole or not there.
 """
 
 import datetime
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import lpunits
+from lpunits.paper import distributed
 from lpunits.paper.datasets.files import write_atomically
 from lpunits.paper.experiment import Result, Trial
 
@@ -84,6 +85,7 @@ def make(
         "seconds": round(seconds, 3),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "threads": torch.get_num_threads(),
+        "ranks": distributed.size(),
         "versions": versions(),
         "cpu": cpu(),
         "commit": commit(),

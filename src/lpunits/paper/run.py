@@ -19,12 +19,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from lpunits.paper import datasets, records
+from lpunits.paper import datasets, distributed, records
+from lpunits.paper.datasets.files import StorageError, make_folder
 from lpunits.paper.experiment import Trial
 from lpunits.paper.job import Job, Progress
 from lpunits.paper.records import Record, Records
 
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, quiet=distributed.rank() > 0)
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,14 @@ def run(
     if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
         raise ValueError(f"jobs must be a number of at least 1, got {jobs!r}")
     for folder in (store.folders[0], work):  # before anything has cost time
-        folder.mkdir(parents=True, exist_ok=True)
-    missing = store.missing(trials)
+        make_folder(folder)
+    distributed.join(trials, jobs)
+    missing = distributed.first(store.missing(trials))
     recorded = {trial.key for trial in trials} - {trial.key for trial in missing}
     for key in recorded:
         Job(work / key).close()  # the process may have been killed between record and clean-up
     todo = [t for t in missing if all(datasets.info(name).present for name in t.config.datasets)]
+    todo = distributed.first(todo)
     left_out = [t for t in missing if t not in todo]
     for name in dict.fromkeys(n for t in left_out for n in t.config.datasets):
         if not (info := datasets.info(name)).present:
@@ -106,9 +109,12 @@ class _Work:
         )
         display.show(trial, Progress(0, 1, ""))
         record = attempt(trial, job)
-        self.store.write(record)
+        if job.writes:
+            self.store.write(record)
         if record["status"] != "failed":
             job.close()
+        else:
+            distributed.fail(record["error"])
         return record
 
 
@@ -119,6 +125,8 @@ def attempt(trial: Trial, job: Job) -> Record:
         if sentence := outcome.pop("diverged", None):
             return records.make(trial, "diverged", outcome, seconds=job.seconds, error=sentence)
         return records.make(trial, "finished", outcome, seconds=job.seconds)
+    except StorageError:
+        raise  # there is no place for a record either, and the next trial would end like this one
     except Exception as error:
         sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
         outcome = {"traceback": traceback.format_exc().splitlines()}
@@ -162,6 +170,8 @@ def _in_processes(
                     error = f"its process ended with exit code {process.exitcode}"
                     message = records.make(trial, "failed", {}, seconds=0, error=error)
                     work_on.store.write(message)
+                if isinstance(message, StorageError):
+                    raise message
                 if isinstance(message, Progress):
                     display.show(trial, message)
                     continue
@@ -195,6 +205,8 @@ def _worker(work_on: _Work, threads: int, pipe: Any) -> None:
             pipe.send(work_on(pipe.recv(), _Remote(pipe)))
     except EOFError:
         pass
+    except StorageError as error:
+        pipe.send(error)
 
 
 @dataclass(frozen=True)

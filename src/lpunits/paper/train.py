@@ -9,13 +9,15 @@ loss on what were the validation examples is as low as the training loss was at 
 
 Every epoch ends with a checkpoint of all that the run depends on, so a run that is killed goes on
 and ends with the same bits.
+
+Under torchrun the ranks share every batch and every evaluation (:mod:`lpunits.paper.distributed`).
 """
 
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +27,7 @@ from lpunits import MLP, param_groups
 from lpunits.mlp import ACTIVATIONS
 from lpunits.optim import SGD
 from lpunits.orders import Ordered
-from lpunits.paper import datasets
+from lpunits.paper import datasets, distributed
 from lpunits.paper.checkpoint import Part
 from lpunits.paper.datasets import Dataset, Split
 from lpunits.paper.job import Job
@@ -89,6 +91,8 @@ class FeedForward:
     max_norm: float | None = None
     last_epochs: int = 0
     last_lr: float = 0.05
+
+    shares_batches: ClassVar[bool] = True  # several processes may train it together
 
     def __post_init__(self) -> None:
         datasets.info(self.data)  # an unknown name is told at once
@@ -208,7 +212,7 @@ class _Run:
     """One run: what a checkpoint holds, and what can be made again from config and seed."""
 
     def __init__(self, config: FeedForward, seed: int, job: Job) -> None:
-        self.config, self.job = config, job
+        self.config, self.seed, self.job = config, seed, job
         self.data: Dataset[Tensor] = datasets.load(config.data, **dict(config.data_options))
         self.shift = _mean(self.data.train.features) if config.center_inputs else None
         torch.manual_seed(seed)
@@ -226,6 +230,12 @@ class _Run:
         }
         start = {"stage": "first", "epoch": 0, "choice": None, "chosen": None, "curve": []}
         self.state: dict[str, Any] = job.load(self.parts) or start
+        known = self.data.checksum, self.state
+        if distributed.first(known) != known:
+            raise ValueError(
+                f"{job.checkpoint} or the data is not what rank 0 has: all ranks need the same"
+            )
+        self.trained = distributed.averaging(self.model)
 
     def outcome(self) -> dict[str, Any]:
         """Train to the end, and evaluate."""
@@ -307,30 +317,36 @@ class _Run:
         count = sum(len(split) for split in splits)
         order = torch.randperm(count, generator=self.batches)
         self.model.train()
+        distributed.seed_dropout(self.seed, state["stage"], state["epoch"])
         total = 0.0
         for number, (x, y) in enumerate(self.examples(splits, order)):
+            batch = min(config.batch, count - number * config.batch)  # of all ranks
             done = state["epoch"] + number * config.batch / count
             self.set_rates(config.rate(lr, done, over), done)
-            loss = cross_entropy(self.model(x), y)
-            value = loss.item()
+            loss = cross_entropy(self.trained(x), y, reduction="sum") / batch
+            (value,) = distributed.summed(loss.item())
             if not math.isfinite(value):
                 raise NotFiniteError(
                     f"the loss was {value} in epoch {state['epoch'] + 1}, batch {number + 1} "
                     f"of the {state['stage']} stage"
                 )
             self.optimizer.zero_grad()
-            loss.backward()
+            (loss * distributed.size()).backward()  # of which the mean over the ranks is taken
             self.optimizer.step()
-            total += value * len(y)
+            total += value * batch
         state["epoch"] += 1
         return total / count
 
     def examples(
         self, splits: list[Split[Tensor]], order: Tensor
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of features and targets, in this order of the examples of all splits."""
+        """Batches of features and targets, in this order of the examples of all splits.
+
+        Of each batch there is what this rank takes.
+        """
         first = len(splits[0])
-        for rows in order.split(self.config.batch):
+        for batch in order.split(self.config.batch):
+            rows = distributed.share(batch)
             if len(splits) == 1:
                 x, y = splits[0].features[rows], splits[0].targets[rows]
             else:  # gathered from both, so that no copy of all the data is made
@@ -373,12 +389,14 @@ class _Run:
     def evaluated(self, split: Split[Tensor]) -> dict[str, float]:
         """The error rate and the mean negative log-likelihood of a split."""
         self.model.eval()
-        wrong, nll = 0, 0.0
-        for start in range(0, len(split), EVALUATED_AT_ONCE):
-            rows = slice(start, start + EVALUATED_AT_ONCE)
+        wrong, nll = 0.0, 0.0
+        step = EVALUATED_AT_ONCE
+        for start in range(distributed.rank() * step, len(split), distributed.size() * step):
+            rows = slice(start, start + step)
             scores, y = self.model(self.prepared(split.features[rows])), split.targets[rows]
-            wrong += int((scores.argmax(1) != y).sum())
+            wrong += (scores.argmax(1) != y).sum().item()
             nll += cross_entropy(scores.double(), y, reduction="sum").item()
+        wrong, nll = distributed.summed(wrong, nll)
         mean = nll / len(split)
         if not math.isfinite(mean):
             raise NotFiniteError(

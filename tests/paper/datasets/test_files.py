@@ -225,7 +225,7 @@ def test_damaged_cache_is_built_again() -> None:
 def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("LPUNITS_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="could not be written"):
+    with pytest.warns(UserWarning, match="parsed cannot be made: Not a directory"):
         assert same(files.cached("name", "key", arrays), arrays())
 
 
@@ -239,7 +239,7 @@ def test_a_failed_write_leaves_the_old_content(
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(files.StorageError, match="file cannot be written: no space"):
         files.write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.glob(".*")) == []
@@ -255,13 +255,35 @@ def test_leftovers_of_killed_processes_go_after_a_day(tmp_path: Path) -> None:
     assert young.exists()
 
 
-# The child loads files.py by itself: the whole package would take a second to import each time.
-CHILD = """
-import importlib.util, os, signal, sys
+# A child loads files.py by itself: the whole package would take a second to import each time.
+LOAD = """
+import importlib.util, os, resource, signal, sys
+from pathlib import Path
 import numpy as np
 spec = importlib.util.spec_from_file_location("files", sys.argv[1])
 files = sys.modules["files"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(files)
+"""
+LIMITED = f"""{LOAD}
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    files.write_atomically(Path(sys.argv[2]), bytes(5000))
+except files.StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no limit on the size of a file")
+def test_a_write_that_the_system_breaks_off_leaves_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    files.write_atomically(path, b"old")
+    command = [sys.executable, "-c", LIMITED, files.__file__, str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said == f"{path} cannot be written: File too large\n"
+    assert [(p.name, p.read_bytes()) for p in path.parent.iterdir()] == [("file", b"old")]
+
+
+CHILD = f"""{LOAD}
 where = sys.argv[2]
 if where != "anywhere":
     def stop_here(*_):
@@ -271,7 +293,7 @@ if where != "anywhere":
 for n in range(10**6):
     if where == "anywhere":
         print("now", flush=True)
-    files.cached("killed", f"key {n}", lambda: {"x": np.full(2_000_000, n % 100, np.uint8)})
+    files.cached("killed", f"key {{n}}", lambda: {{"x": np.full(2_000_000, n % 100, np.uint8)}})
 """
 
 

@@ -26,6 +26,10 @@ class DataError(ValueError):
     """A data file is missing, damaged or not what it should be; the message is one sentence."""
 
 
+class StorageError(OSError):
+    """A folder or file cannot be written, as on a full disk; the message is one sentence."""
+
+
 def cache_folder() -> Path:
     """Where downloads and parsed files are kept: ``LPUNITS_CACHE``, or the user's cache folder."""
     if folder := os.environ.get("LPUNITS_CACHE"):
@@ -192,19 +196,32 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file so that, whatever happens, the path holds the old content or all of the new."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of a process that was killed
-        if time.time() - leftover.stat().st_mtime > 86400:
-            leftover.unlink(missing_ok=True)
+    make_folder(path.parent)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with partial.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+        for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of a process that was killed
+            if time.time() - leftover.stat().st_mtime > 86400:
+                leftover.unlink(missing_ok=True)
+        try:
+            with partial.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder unless it is there, and makes sure that files can be written to it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"the folder {path} cannot be made: {error.strerror}") from error
+    if not os.access(path, os.W_OK):
+        raise StorageError(f"the folder {path} is read-only: nothing can be written to it")
 
 
 def cached(name: str, key: str, build: Callable[[], Arrays]) -> Arrays:
@@ -230,8 +247,8 @@ def cached(name: str, key: str, build: Callable[[], Arrays]) -> Arrays:
     arrays = build()
     try:
         write_atomically(path, save(arrays, {"key": key, "sha256": arrays_sha256(arrays)}))
-    except OSError as error:
-        warnings.warn(f"{path} could not be written ({_one_line(error)})", stacklevel=2)
+    except StorageError as error:
+        warnings.warn(str(error), stacklevel=2)
     return arrays
 
 

@@ -1,0 +1,63 @@
+"""What two ranks do for the tests: torchrun starts this file, with a folder for what they find."""
+
+import json
+import math
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from lpunits.paper import distributed
+from lpunits.paper.experiment import Trial
+from lpunits.paper.experiments.recipes import two_layers
+from lpunits.paper.job import Job
+from lpunits.paper.records import Records
+from lpunits.paper.run import run
+from lpunits.paper.train import FeedForward, _Run
+
+# 1197 images: twenty batches, the last of which has three images fewer, an odd number.
+EVEN = FeedForward("digits", hidden=(16, 16), filters=2, epochs=1, batch=60, lr=0.3, max_norm=1.0)
+CASES = {
+    "twenty steps": replace(EVEN, bias=True, weight_decay=1e-3),
+    "one image left": replace(EVEN, batch=92, last_epochs=1),  # there is none for the other rank
+    "fixed orders": replace(EVEN, learn_order=False, center=False, center_inputs=True),
+}
+# What the test of kill -9 runs from the command line, with dropout.
+NEVER_KILLED = replace(two_layers("smoke"), epochs=20, lr=0.1)
+
+
+@dataclass(frozen=True)
+class OneFails:
+    """Rank 1 fails while rank 0 waits for it."""
+
+    label, datasets, shares_batches = "one fails", (), True
+
+    def run(self, seed, job):
+        if distributed.rank() == 1:
+            raise ArithmeticError("it does\nnot add up")
+        distributed.summed(1.0)
+        return {}
+
+
+def kept(name, trained):
+    """Train; leave what came of it on this rank in two files."""
+    ours = f"{name}, rank {distributed.rank()}"
+    (folder / f"{ours}.json").write_text(json.dumps(trained.outcome()))
+    save_file(trained.model.state_dict(), folder / f"{ours}.safetensors")
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    distributed.join([], jobs=1)
+    for name, config in CASES.items():
+        kept(name, _Run(config, 0, Job(folder / name)))
+    kept("never killed", _Run(NEVER_KILLED, 0, Job(folder / "never killed")))
+
+    poisoned = _Run(EVEN, 0, Job(folder / "poisoned"))
+    if distributed.rank() == 1:
+        poisoned.shift = torch.tensor(math.nan)
+    kept("poisoned", poisoned)
+
+    run([Trial(OneFails(), 0)], Records(folder / "records"), folder / "work")
