@@ -11,14 +11,15 @@ from torch.nn.functional import cross_entropy
 from lpunits import LpLinear, MaxoutLinear
 from lpunits.paper import datasets
 from lpunits.paper.job import Job
-from lpunits.paper.train import FeedForward, NotFiniteError, _Run, orders
+from lpunits.paper.networks import FeedForward
+from lpunits.paper.train import NotFiniteError, _Run, orders
 
 SMALL = FeedForward("digits", hidden=(16, 16), filters=2, epochs=3, lr=0.3)
 
 
 def net(config, path):
     """The network that a run has kept."""
-    model = config.model(64, 10)
+    model = config.model((8, 8), 10)
     model.load_state_dict(load_file(path / "model.safetensors"))
     return model.eval()
 
@@ -104,11 +105,11 @@ def test_every_kind_of_parameter_has_its_own_rate_and_limits(tmp_path):
 
 def test_the_biases_of_maxout_are_no_filters(tmp_path):
     config = dataclasses.replace(SMALL, activation="maxout", max_norm=1.0)
-    model = config.model(64, 10)
+    model = config.model((8, 8), 10)
     for layer in model:
         if isinstance(layer, MaxoutLinear):
             torch.nn.init.constant_(layer.bias, 3.0)
-    optimizer = config.optimizer(model)
+    optimizer = config.build_optimizer(model)
     model(torch.zeros(5, 64)).sum().backward()
     for group in optimizer.param_groups:
         group["lr"] = 0.0
@@ -206,7 +207,7 @@ def test_elementwise_units_get_as_many_weights(hidden, filters):
     pooled, relu = (
         sum(w.numel() for name, w in model.named_parameters() if name.endswith("weight"))
         for model in (
-            dataclasses.replace(config, activation=activation).model(784, 10)
+            dataclasses.replace(config, activation=activation).model((784,), 10)
             for activation in ("lp", "relu")
         )
     )
@@ -214,14 +215,14 @@ def test_elementwise_units_get_as_many_weights(hidden, filters):
 
 
 def test_weights_start_in_the_range_that_is_asked_for():
-    model = dataclasses.replace(SMALL, weight_range=0.05).model(64, 10)
+    model = dataclasses.replace(SMALL, weight_range=0.05).model((8, 8), 10)
     for layer in model:
         if hasattr(layer, "weight"):
             assert 0.045 < layer.weight.abs().max() <= 0.05
 
 
 def test_orders_by_layer():
-    model = dataclasses.replace(SMALL, order=2.5).model(64, 10)
+    model = dataclasses.replace(SMALL, order=2.5).model((8, 8), 10)
     assert isinstance(model[0], LpLinear)
     assert {name: p.unique().tolist() for name, p in orders(model).items()} == {
         "0": [2.5],

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lpunits.paper.experiment import Result, Scale
-from lpunits.paper.train import FeedForward
+from lpunits.paper.networks import FeedForward
 
 UNITS = ("lp", "l2", "maxout", "relu")
 

@@ -27,7 +27,7 @@ from lpunits.paper.experiments.recipes import (
     two_layers,
 )
 from lpunits.paper.figures import COLORS, NAMES
-from lpunits.paper.train import FeedForward
+from lpunits.paper.networks import FeedForward
 
 COVERTYPE = FeedForward(
     "covertype",
