@@ -343,7 +343,7 @@ class _Run:
 
     def finish_epoch(self, stage: str, loss: float, valid: dict[str, float], total: int) -> None:
         """A row of the curve, a checkpoint, and the progress."""
-        now = orders(self.model)
+        now = {name: p for name, p in orders(self.model).items() if p.isfinite().all()}
         row = {
             "stage": stage,
             "epoch": self.state["epoch"],
@@ -410,5 +410,5 @@ def _sha256(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(name.encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

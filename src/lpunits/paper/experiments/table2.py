@@ -19,8 +19,8 @@ from lpunits.paper.experiment import (
 from lpunits.paper.experiments.recipes import (
     PAPER_ERROR,
     UNITS,
+    against_others,
     by_data,
-    compared,
     one_layer,
     papers,
     test_error,
@@ -80,7 +80,7 @@ def section(results: Sequence[Result]) -> Section:
                     f"{ours[0].outcome['parameters']:,}",
                 ]
             )
-        told.append(_sentence(name, errors))
+        told.append(against_others(name, errors))
     head = ["data", "units", "paper", "test error", "validation error", "parameters"]
     alt = "Test errors of every run, by data set and kind of unit"
     return Section(
@@ -91,26 +91,6 @@ def section(results: Sequence[Result]) -> Section:
             "All nets of a data set have about the same number of weights, the same data, epochs "
             "and schedule; the weights that validation chose are tested once."
         ],
-    )
-
-
-def _sentence(name: str, errors: dict[str, list[float]]) -> str:
-    """How Lp compares with each of the others."""
-    if "lp" not in errors:
-        return f"On {name} the Lp net has not been run."
-    mean = statistics.fmean(errors["lp"])
-    against: dict[str, list[str]] = {}
-    for unit, found in errors.items():
-        if unit != "lp":
-            against.setdefault(compared(errors["lp"], found), []).append(NAMES[unit])
-    words = {
-        "lower": "lower than",
-        "higher": "higher than",
-        "not told apart": "not told apart from",
-    }
-    parts = [f"{words[how]} {' and '.join(units)}" for how, units in against.items()]
-    return f"On {name} the error of the Lp net is {mean:.2%}" + (
-        f", {', '.join(parts)}." if parts else "."
     )
 
 
