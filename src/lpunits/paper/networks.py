@@ -98,7 +98,7 @@ class FeedForward(Training):
 class Convolutional(Training):
     """A small convolutional network whose only pooling is over all of space, by a norm.
 
-    Convolutions of 3 x 3 with batch normalisation and ReLU, all but the first in steps of two; then
+    Convolutions of 3 x 3 with batch normalisation and ReLU, all but the last in steps of two; then
     :class:`~lpunits.GlobalLpPool` and a linear output. After a ReLU, order 1 is average pooling and
     order inf is max pooling, so they are the same network with another order.
 
@@ -124,13 +124,10 @@ class Convolutional(Training):
         if len(shape) != 2:
             raise ValueError(f"data must be of images, got {self.data!r} with the shape {shape}")
         layers: list[nn.Module] = [nn.Unflatten(1, (1, *shape))]
-        before = 1
-        for channels in self.channels:
-            layers += [
-                nn.Conv2d(before, channels, 3, 1 if before == 1 else 2, padding=1, bias=False),
-                nn.BatchNorm2d(channels),
-                nn.ReLU(),
-            ]
-            before = channels
-        pool = GlobalLpPool(before, order=self.order, learn_order=self.learn_order)
-        return nn.Sequential(*layers, pool, nn.Linear(before, classes))
+        *steps, last = self.channels
+        sizes = zip((1, *steps), self.channels, [2] * len(steps) + [1], strict=True)
+        for before, after, step in sizes:
+            convolution = nn.Conv2d(before, after, 3, step, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
+        pool = GlobalLpPool(last, order=self.order, learn_order=self.learn_order)
+        return nn.Sequential(*layers, pool, nn.Linear(last, classes))

@@ -25,7 +25,7 @@ from lpunits.paper.experiments.recipes import (
 )
 from lpunits.paper.networks import Convolutional
 
-NET = Convolutional("mnist", optimizer="adamw", lr=3e-3, weight_decay=0.05, epochs=15)
+NET = Convolutional("mnist", optimizer="adamw", lr=3e-3, weight_decay=0.05, epochs=10)
 POOLS = {  # whether the order is learned, and where it starts or stays
     "learned p": (True, 3.0),
     "average (p = 1)": (False, 1.0),
@@ -36,11 +36,11 @@ POOLS = {  # whether the order is learned, and where it starts or stays
 
 def trials(scale: Scale) -> list[Trial]:
     """The same net with every kind of pooling, from several seeds."""
-    small = replace(NET, data="digits", channels=(16, 32), batch=50)
+    small = replace(NET, data="digits", channels=(16, 32), batch=50, epochs=15)
     nets = {
         "smoke": [replace(small, channels=(4, 8), epochs=2)],
         "quick": [small],
-        "paper": [NET, replace(NET, data="fer2013", epochs=20)],
+        "paper": [NET, replace(NET, data="fer2013", epochs=15)],
     }[scale]
     return [
         Trial(replace(net, learn_order=learned, order=order), seed)
