@@ -53,8 +53,8 @@ def write(
     head = [
         "# Results",
         f"{ABOUT} What they mean, and what was tried on the way: [reproduction](reproduction.md).",
-        f"This page is the output of `lpunits report --markdown {page.parent.name}/{page.name}`, and `lpunits run all "
-        "--scale paper --jobs 2` repeats everything from nothing.",
+        f"This page is the output of `lpunits report --markdown {page.parent.name}/{page.name}`. "
+        "`lpunits run all --scale paper --jobs 2` repeats everything from nothing.",
         _table(_times(parts, missing)),
     ]
     write_atomically(page, ("\n\n".join([*head, *body]) + "\n").encode())
