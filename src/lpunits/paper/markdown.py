@@ -25,6 +25,7 @@ def write(
         records: The folder that all records of the parts are in.
         missing: Experiments that have no record yet: the page says how to get them.
     """
+    parts = [part for part in parts if part.results]  # a drawing has no record
     images = page.parent / "images" / page.stem
     written = set()
     body = []
@@ -39,14 +40,12 @@ def write(
             out.append(f"![{_plain(picture.alt)}]({_link(image, page)})")
             out += [f"*{_plain(picture.caption)}*"] * bool(picture.caption)
         out += map(_plain, section.notes)
-        if part.results:
-            out.append(f"{_plain(circumstances(part))} Repeat: `{part.command}`")
-            links = {
-                result.trial.key: f"[{_plain(result.trial.label)}]"
-                f"({_link(records / f'{result.trial.key}.json', page)})"
-                for result in part.results
-            }
-            out.append(f"Records: {'; '.join(links.values())}.")
+        out.append(f"{_plain(circumstances(part))} Repeat: `{part.command}`")
+        links = [
+            f"[{_plain(trial.label)}]({_link(records / f'{trial.key}.json', page)})"
+            for trial in {result.trial.key: result.trial for result in part.results}.values()
+        ]
+        out.append(f"Records: {'; '.join(links)}.")
         body.append("\n\n".join(out))
     for stale in set(images.glob("*.svg")) - written:
         stale.unlink()
@@ -66,12 +65,12 @@ def _times(parts: Sequence[Part], missing: Sequence[Experiment]) -> Table:
     rows = []
     for part in parts:
         records = {result.trial.key: result.record for result in part.results}
-        wanted = len({trial.key for trial in part.wanted})
+        wanted = {trial.key for trial in part.wanted}
         hours = sum(r["seconds"] * r["threads"] for r in records.values()) / 2 / 3600
         rows.append(
             [
                 part.experiment.title,
-                f"{len(records)} of {wanted}" if wanted else "none needed",
+                f"{len(records)} of {len(wanted)}",
                 f"{hours:.2f}",
                 f"{part.experiment.minutes['paper'] / 60:.2f}",
             ]
