@@ -23,7 +23,7 @@ def write(
         page: The Markdown file.
         parts: What to show.
         records: The folder that all records of the parts are in.
-        missing: Experiments that have no record yet: the page says how to get them.
+        missing: Experiments that have no record yet: the page says how long they take.
     """
     parts = [part for part in parts if part.results]  # a drawing has no record
     images = page.parent / "images" / page.stem

@@ -26,12 +26,9 @@ from lpunits.paper.experiments.recipes import (
 from lpunits.paper.networks import Convolutional
 
 NET = Convolutional("mnist", optimizer="adamw", lr=3e-3, weight_decay=0.05, epochs=10)
-POOLS = {  # whether the order is learned, and where it starts or stays
-    "learned p": (True, 3.0),
-    "average (p = 1)": (False, 1.0),
-    "p = 3": (False, 3.0),
-    "max (p = ∞)": (False, math.inf),
-}
+# Whether the order is learned, and where it starts or stays.
+POOLS = ((True, 3.0), (False, 1.0), (False, 3.0), (False, math.inf))
+LEARNED = "learned p"
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -45,14 +42,17 @@ def trials(scale: Scale) -> list[Trial]:
     return [
         Trial(replace(net, learn_order=learned, order=order), seed)
         for net in nets
-        for learned, order in POOLS.values()
+        for learned, order in POOLS
         for seed in range(1 if scale == "smoke" else 3)
     ]
 
 
 def pool(config: Convolutional) -> str:
     """The name of its pooling."""
-    return next(name for name, kind in POOLS.items() if kind == (config.learn_order, config.order))
+    if config.learn_order:
+        return LEARNED
+    names = {1.0: "average (p = 1)", math.inf: "max (p = ∞)"}
+    return names.get(config.order, f"p = {config.order:g}")
 
 
 def section(results: Sequence[Result]) -> Section:
@@ -60,11 +60,10 @@ def section(results: Sequence[Result]) -> Section:
     rows, told = [], []
     for name, found in by_data(results):
         errors: dict[str, list[float]] = {}
-        for kind in POOLS:
-            if not (ours := [r for r in found if pool(r.config) == kind]):
-                continue
+        for kind in dict.fromkeys(pool(r.config) for r in found):
+            ours = [r for r in found if pool(r.config) == kind]
             errors[kind] = [test_error(r) for r in ours]
-            learned = [orders(r) for r in ours] if ours[0].config.learn_order else []
+            learned = [orders(r) for r in ours] if kind == LEARNED else []
             rows.append(
                 [
                     name,
@@ -76,7 +75,7 @@ def section(results: Sequence[Result]) -> Section:
                     f"{statistics.fmean(map(moved, ours)):.2f}" if learned else "",
                 ]
             )
-        told.append(against_others(name, errors, "the learned norm", "learned p"))
+        told.append(against_others(name, errors, "the learned norm", LEARNED))
     head = ["data", "pooling", "paper", "test error", "validation error"]
     head += ["mean order", "mean movement"]
     nets = [r for r in results if r.config.learn_order]

@@ -14,8 +14,7 @@ from lpunits.paper.experiments.recipes import test_error, title
 from lpunits.paper.figures import NAMES
 from lpunits.paper.networks import Convolutional, FeedForward
 
-LEARNED = "learned p"
-UNITS = {"lp": LEARNED, "l2": "p = 2", "maxout": NAMES["maxout"]}
+UNITS = {"lp": gem.LEARNED, "l2": "p = 2", "maxout": NAMES["maxout"]}
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -33,7 +32,7 @@ def section(results: Sequence[Result]) -> Section:
     rows: list[list[str]] = []
     found: dict[str, list[str]] = {}
     for net, errors in groups.items():
-        learned = errors.pop(LEARNED, {})
+        learned = errors.pop(gem.LEARNED, {})
         for kind, fixed in errors.items():
             seeds = sorted(learned.keys() & fixed.keys())
             if not seeds:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from math import comb
 
@@ -103,7 +104,7 @@ class Pair:
     other_name: str
     other_nets: Sequence[Result]
 
-    @property
+    @cached_property
     def distance(self) -> float:
         """Kolmogorov and Smirnov's, between all units of the one and all of the other."""
         return _distance(self.nets, self.other_nets)
@@ -114,15 +115,15 @@ class Pair:
         pairs = (*combinations(self.nets, 2), *combinations(self.other_nets, 2))
         return [_distance([a], [b]) for a, b in pairs]
 
-    @property
+    @cached_property
     def p(self) -> float:
         """How likely so large a distance is if the data set does not matter."""
-        every, first, found = [*self.nets, *self.other_nets], len(self.nets), self.distance
+        every, first = [*self.nets, *self.other_nets], len(self.nets)
         exchanges = [
             _distance([every[i] for i in ours], [r for i, r in enumerate(every) if i not in ours])
             for ours in combinations(range(len(every)), first)
         ]
-        return sum(d >= found for d in exchanges) / len(exchanges)
+        return sum(d >= self.distance for d in exchanges) / len(exchanges)
 
     @property
     def least_p(self) -> float:
