@@ -29,6 +29,7 @@ app.register_install_completion_command()
 
 # Records of full-scale runs are part of the repository; everything else can be made again.
 RESULTS, OUT = Path("results"), Path("reproduction")
+REPORTED: tuple[Scale, ...] = ("paper", "quick")
 Settings = Annotated[
     list[str], Parameter(name="--set", consume_multiple=False, negative="", show_default=False)
 ]
@@ -117,6 +118,7 @@ def report(
     records: Path | None = None,
     out: Path = OUT,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    markdown: Path | None = None,
 ) -> None:
     """Make the report from the records: one HTML page, and its figures as SVG and PNG.
 
@@ -127,15 +129,26 @@ def report(
         records: The folder of the records; by default results/ and reproduction/records/.
         out: The folder for index.html and figures/.
         open_: Open the page in the browser.
+        markdown: Write this page of the documentation instead, from the records of the scale paper
+            alone; its figures go to a folder of images/ beside it.
     """
     from lpunits.paper import experiments
+    from lpunits.paper import markdown as document
     from lpunits.paper import report as page
+    from lpunits.paper.records import Records
 
     wanted = experiments.chosen(names or ("all",))
-    scales: tuple[Scale, ...] = (scale,) if scale else ("paper", "quick")
-    parts = page.collect(wanted, _records(scale or "quick", records), scales, set_ or ())
+    if markdown is None:
+        store, scales = _records(scale or "quick", records), (scale,) if scale else REPORTED
+    else:
+        store, scales = Records(records or RESULTS), (scale or "paper",)
+    parts = page.collect(wanted, store, scales, set_ or ())
     shown = {part.experiment.name for part in parts}
-    path = page.write(out, parts, [e for e in wanted if e.name not in shown]).resolve()
+    missing = [e for e in wanted if e.name not in shown]
+    if markdown is not None:
+        print(f"results: {document.write(markdown, parts, store.folders[0], missing)}")
+        return
+    path = page.write(out, parts, missing).resolve()
     print(f"report: {path.as_uri()}")
     if open_:
         webbrowser.open(path.as_uri())

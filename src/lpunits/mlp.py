@@ -11,6 +11,7 @@ from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, keep_size_
 from lpunits.orders import Orders
 
 ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")
+NORMALIZATIONS = {"none": None, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
 class MLP(nn.Sequential):
@@ -37,6 +38,8 @@ class MLP(nn.Sequential):
         learn_order: Whether the orders of ``"lp"`` are learned.
         center: Whether ``"lp"`` and ``"l2"`` units have centres.
         bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root.
+        normalization: ``"batch"`` or ``"layer"`` normalisation after the units, or ``"none"``.
+            After them, because the values of a norm have a large common mean, which it takes away.
         dropout: Probability to drop a hidden unit; the weights then start smaller, by
             :func:`lpunits.layers.keep_size_`.
         input_dropout: Probability to drop an input.
@@ -56,6 +59,7 @@ class MLP(nn.Sequential):
         learn_order: bool = True,
         center: bool = True,
         bias: bool = False,
+        normalization: str = "none",
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         device: torch.device | str | None = None,
@@ -63,6 +67,9 @@ class MLP(nn.Sequential):
     ) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
+        if normalization not in NORMALIZATIONS:
+            known = ", ".join(NORMALIZATIONS)
+            raise ValueError(f"normalization must be one of {known}, got {normalization!r}")
         if isinstance(hidden, str) or not isinstance(hidden, Sequence):
             raise TypeError(f"hidden must be a sequence of layer sizes, got {hidden!r}")
         check_sizes(in_features=in_features, classes=classes)
@@ -106,6 +113,8 @@ class MLP(nn.Sequential):
                         dtype=dtype,
                     )
                 )
+            if (normalize := NORMALIZATIONS[normalization]) is not None:
+                layers.append(normalize(units, device=device, dtype=dtype))
             if dropout:
                 layers.append(Dropout(dropout))
             in_features = units

@@ -6,8 +6,8 @@ import pytest
 from configs import Sum
 
 from lpunits.paper.experiment import Trial
+from lpunits.paper.networks import FeedForward
 from lpunits.paper.settings import changed
-from lpunits.paper.train import FeedForward
 
 TRIALS = [Trial(Sum(), 0), Trial(FeedForward("digits"), 1)]
 

@@ -1,5 +1,6 @@
 """The training loop: it learns, keeps its schedules and limits, and chooses on validation alone."""
 
+import copy
 import dataclasses
 import math
 
@@ -11,14 +12,26 @@ from torch.nn.functional import cross_entropy
 from lpunits import LpLinear, MaxoutLinear
 from lpunits.paper import datasets
 from lpunits.paper.job import Job
-from lpunits.paper.train import FeedForward, NotFiniteError, _Run, orders
+from lpunits.paper.networks import Convolutional, FeedForward
+from lpunits.paper.train import NotFiniteError, _Run, orders
 
 SMALL = FeedForward("digits", hidden=(16, 16), filters=2, epochs=3, lr=0.3)
+MODERN = dataclasses.replace(
+    SMALL,
+    optimizer="adamw",
+    normalization="batch",
+    label_smoothing=0.1,
+    average=0.8,
+    weight_decay=0.01,
+    lr=0.02,
+    dropout=0.1,
+)
+IMAGES = Convolutional("digits", channels=(8, 16), optimizer="adam", lr=0.05, epochs=4)
 
 
 def net(config, path):
     """The network that a run has kept."""
-    model = config.model(64, 10)
+    model = config.model((8, 8), 10)
     model.load_state_dict(load_file(path / "model.safetensors"))
     return model.eval()
 
@@ -104,11 +117,11 @@ def test_every_kind_of_parameter_has_its_own_rate_and_limits(tmp_path):
 
 def test_the_biases_of_maxout_are_no_filters(tmp_path):
     config = dataclasses.replace(SMALL, activation="maxout", max_norm=1.0)
-    model = config.model(64, 10)
+    model = config.model((8, 8), 10)
     for layer in model:
         if isinstance(layer, MaxoutLinear):
             torch.nn.init.constant_(layer.bias, 3.0)
-    optimizer = config.optimizer(model)
+    optimizer = config.build_optimizer(model)
     model(torch.zeros(5, 64)).sum().backward()
     for group in optimizer.param_groups:
         group["lr"] = 0.0
@@ -206,7 +219,7 @@ def test_elementwise_units_get_as_many_weights(hidden, filters):
     pooled, relu = (
         sum(w.numel() for name, w in model.named_parameters() if name.endswith("weight"))
         for model in (
-            dataclasses.replace(config, activation=activation).model(784, 10)
+            dataclasses.replace(config, activation=activation).model((784,), 10)
             for activation in ("lp", "relu")
         )
     )
@@ -214,19 +227,109 @@ def test_elementwise_units_get_as_many_weights(hidden, filters):
 
 
 def test_weights_start_in_the_range_that_is_asked_for():
-    model = dataclasses.replace(SMALL, weight_range=0.05).model(64, 10)
+    model = dataclasses.replace(SMALL, weight_range=0.05).model((8, 8), 10)
     for layer in model:
         if hasattr(layer, "weight"):
             assert 0.045 < layer.weight.abs().max() <= 0.05
 
 
 def test_orders_by_layer():
-    model = dataclasses.replace(SMALL, order=2.5).model(64, 10)
+    model = dataclasses.replace(SMALL, order=2.5).model((8, 8), 10)
     assert isinstance(model[0], LpLinear)
     assert {name: p.unique().tolist() for name, p in orders(model).items()} == {
         "0": [2.5],
         "1": [2.5],
     }
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MODERN,
+        dataclasses.replace(MODERN, normalization="layer", optimizer="adam", last_epochs=2),
+        dataclasses.replace(IMAGES, average=0.8),
+    ],
+    ids=["batch", "layer", "images"],
+)
+def test_modern_training_learns_and_goes_on_with_the_same_bits(config, tmp_path):
+    expected = config.run(0, Job(tmp_path / "undisturbed"))
+    assert expected["metrics"]["test"]["error"] < 0.3
+    for epoch in (1, 2):
+
+        def kill(progress, epoch=epoch):
+            if progress.done == epoch:
+                raise KilledError
+
+        with pytest.raises(KilledError):
+            config.run(0, Job(tmp_path / "again", show=kill))
+    assert config.run(0, Job(tmp_path / "again")) == expected
+
+
+@pytest.mark.parametrize("last_epochs", [0, 1])
+def test_the_averaged_weights_are_what_is_validated_tested_and_kept(last_epochs, tmp_path):
+    config = dataclasses.replace(
+        MODERN, average=0.5, epochs=1, batch=1000, last_epochs=last_epochs, last_lr=0.01
+    )
+    run, steps = _Run(config, 0, Job(tmp_path)), []
+    step = run.optimizer.step
+    run.optimizer.step = lambda: (step(), steps.append(copy.deepcopy(run.model.state_dict())))
+    outcome = run.outcome()
+    first, second = steps[-2:]  # two batches to an epoch
+    kept = net(config, tmp_path)
+    for name, tensor in kept.state_dict().items():
+        if tensor.is_floating_point() and not name.endswith("rho"):
+            torch.testing.assert_close(tensor, (first[name] + second[name]) / 2)
+            assert not torch.equal(tensor, second[name]) or "bias" in name or "center" in name
+    found = outcome["last_stage"] if last_epochs else outcome["metrics"]
+    assert found["test"]["error"] == error(kept, datasets.load("digits").test)
+    assert outcome["curve"][-1]["valid_error"] == error(kept, datasets.load("digits").valid)
+
+
+def test_labels_are_smoothed_in_training_alone(tmp_path):
+    plain, smooth = (
+        dataclasses.replace(SMALL, epochs=1, lr=0.0, label_smoothing=s).run(
+            0, Job(tmp_path / str(s))
+        )
+        for s in (0.0, 0.5)
+    )
+    assert plain["metrics"] == smooth["metrics"]
+    assert plain["curve"][0]["loss"] != smooth["curve"][0]["loss"]
+
+
+def test_adam_keeps_the_groups_apart(tmp_path):
+    run = _Run(MODERN, 0, Job(tmp_path))
+    assert isinstance(run.optimizer, torch.optim.AdamW)
+    run.set_rates(0.01, 0)
+    groups = {group["name"]: group for group in run.optimizer.param_groups}
+    rates = {name: (group["lr"], group["weight_decay"]) for name, group in groups.items()}
+    assert rates == {
+        "weights": (0.01, 0.01),
+        "biases": (0.01, 0.0),
+        "orders": (0.05, 0.0),
+        "centers": (0.01, 0.0),
+    }
+    assert all(p.ndim > 1 for p in groups["weights"]["params"])  # no gains of a normalisation
+    with pytest.raises(ValueError, match=r"max_norm must be None unless optimizer is sgd, got 1.5"):
+        dataclasses.replace(MODERN, max_norm=1.5)
+
+
+def test_global_pooling_of_fixed_order_is_average_or_maximum(tmp_path):
+    x = torch.rand(5, 64)
+    for order, pooled in ((1.0, lambda z: z.mean((2, 3))), (math.inf, lambda z: z.amax((2, 3)))):
+        model = dataclasses.replace(IMAGES, order=order, learn_order=False).model((8, 8), 10).eval()
+        features, pool = model[:-2](x), model[-2]
+        assert features.shape == (5, 16, 4, 4)
+        torch.testing.assert_close(pool(features), pooled(features))
+    outcome = dataclasses.replace(IMAGES, order=math.inf, learn_order=False, epochs=1).run(
+        0, Job(tmp_path)
+    )
+    assert outcome["orders"][0]["final"] == ["inf"] * 16
+    with pytest.raises(ValueError, match=r"data must be of images, got 'covertype' with the shape"):
+        dataclasses.replace(IMAGES, data="covertype").model((54,), 7)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +344,11 @@ def test_orders_by_layer():
         ("lr", -1.0),
         ("lr", math.nan),
         ("last_epochs", -1),
+        ("optimizer", "adagrad"),
+        ("normalization", "group"),
+        ("label_smoothing", 1.0),
+        ("average", -0.1),
+        ("filters", 0),
     ],
 )
 def test_bad_fields_are_told_at_once(field, value):

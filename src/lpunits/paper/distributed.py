@@ -42,8 +42,8 @@ def join(trials: Sequence[Trial], jobs: int) -> None:
     for trial in trials:
         if not getattr(trial.config, "shares_batches", False):
             raise ValueError(
-                f"torchrun: only feed-forward trials are trained by several processes, not "
-                f"{trial.label!r}: run it without torchrun"
+                "torchrun: only feed-forward trials without batch normalisation are trained by "
+                f"several processes, not {trial.label!r}: run it without torchrun"
             )
     if not dist.is_initialized():
         dist.init_process_group("gloo")  # the training loop works on processors

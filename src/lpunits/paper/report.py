@@ -32,6 +32,11 @@ from lpunits.paper.records import Records
 from lpunits.paper.settings import changed
 
 TITLE = "Learned-norm pooling, reproduced"
+ABOUT = (
+    "The figures and tables of Learned-Norm Pooling for Deep Feedforward and Recurrent Neural "
+    "Networks (Gulcehre, Cho, Pascanu, Bengio, 2014): the paper's numbers beside ours. Everything "
+    "below is computed from records of runs."
+)
 STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --quiet: #626a73;
   --line: #d5dae0; --card: #f4f6f8; --link: #0b62a8; }
@@ -155,9 +160,7 @@ def _page(parts: Sequence[Part], missing: Sequence[Experiment]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{TITLE}</title><style>{STYLE}</style></head>\n'
-        f"<body><h1>{TITLE}</h1>\n<p>The figures and tables of <em>Learned-Norm Pooling for Deep "
-        f"Feedforward and Recurrent Neural Networks</em> (Gulcehre, Cho, Pascanu, Bengio, 2014): "
-        f"the paper's numbers beside ours. Everything below is computed from records of runs.</p>\n"
+        f"<body><h1>{TITLE}</h1>\n<p>{_escape(ABOUT)}</p>\n"
         f"<nav><ul>{links}</ul></nav>\n<main>{body}</main>\n"
         f'<p class="quiet">lpunits {lpunits.__version__}</p></body></html>\n'
     )
@@ -177,12 +180,13 @@ def _part(part: Part) -> str:
     out += (_picture(p, f"{part.experiment.name}-{part.scale}") for p in section.pictures)
     out += (f"<p>{_escape(note)}</p>" for note in section.notes)
     if part.results:
-        out.append(f'<p class="quiet">{_circumstances(part)}</p>')
+        text, command = _escape(circumstances(part)), _escape(part.command)
+        out.append(f'<p class="quiet">{text} Repeat: <code>{command}</code></p>')
     return "\n".join(out)
 
 
-def _circumstances(part: Part) -> str:
-    """Data, trials, machine, time, command."""
+def circumstances(part: Part) -> str:
+    """Data, trials, machine and time, in a few sentences."""
     used = dict.fromkeys(
         f"{name}, {re.sub(SIZES, '', datasets.info(name).about)}{_sizes(result)}"
         for result in part.results
@@ -204,7 +208,7 @@ def _circumstances(part: Part) -> str:
         f"{minutes:.1f} minutes of computation on {processors}; {versions}, commit {commits}, "
         f"{when}."
     )
-    return f"{_escape(' '.join(first))} Repeat: <code>{_escape(part.command)}</code>"
+    return " ".join(first)
 
 
 def _sizes(result: Result) -> str:

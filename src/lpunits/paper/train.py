@@ -1,11 +1,13 @@
 """The one training loop of every feed-forward run.
 
-Minibatch descent with momentum, on tensors in memory. The first stage trains on the training set
-and keeps the weights with the lowest validation error; it ends after ``epochs``, or when the error
-has not improved for ``patience`` epochs. The last stage, if ``last_epochs`` asks for it, goes on
-from those weights with training and validation set together, as maxout's recipe does: until the
-loss on what were the validation examples is as low as the training loss was at the choice, or
-``last_epochs`` are over.
+Minibatch descent, with momentum or by Adam, on tensors in memory. The first stage trains on the
+training set and keeps the weights with the lowest validation error; it ends after ``epochs``, or
+when the error has not improved for ``patience`` epochs. The last stage, if ``last_epochs`` asks for
+it, goes on from those weights with training and validation set together, as maxout's recipe does:
+until the loss on what were the validation examples is as low as the training loss was at the
+choice, or ``last_epochs`` are over.
+
+With ``average`` it is the running mean of the weights that is validated, chosen and tested.
 
 Every epoch ends with a checkpoint of all that the run depends on, so a run that is killed goes on
 and ends with the same bits.
@@ -15,16 +17,18 @@ Under torchrun the ranks share every batch and every evaluation (:mod:`lpunits.p
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 
-from lpunits import MLP, param_groups
-from lpunits.mlp import ACTIVATIONS
+from lpunits import param_groups
 from lpunits.optim import SGD
 from lpunits.orders import Ordered
 from lpunits.paper import datasets, distributed
@@ -32,52 +36,43 @@ from lpunits.paper.checkpoint import Part
 from lpunits.paper.datasets import Dataset, Split
 from lpunits.paper.job import Job
 
+OPTIMIZERS: dict[str, Any] = {"sgd": SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 DECAYS = ("linear", "exponential", "cosine")
 EVALUATED_AT_ONCE = 1000  # examples
 
 
 @dataclass(frozen=True)
-class FeedForward:
-    """Data, network and training: all that a feed-forward run depends on, but the seed.
+class Training(ABC):
+    """Data and training: all that a run depends on but its network, which a subclass adds.
 
     Args:
         data: The dataset, and its options as pairs of name and value.
-        hidden: Units of each hidden layer. Elementwise units (relu, sigmoid, tanh) have one filter
-            each, so their layers are widened until the network has as many weights as one of units
-            with ``filters`` filters would have.
-        weight_range: Weights start uniform in plus and minus this; None: as the layers start them.
-        lr: The rate at the start. It falls to the fraction ``final_lr`` over ``decay_epochs`` (all
-            epochs by default), by ``decay``: linear, exponential or cosine; update by update.
-        momentum: The momentum at the start; it rises linearly to ``final_momentum`` over
-            ``momentum_epochs`` (all epochs by default).
-        order_scale: The rate of the orders, as a multiple of the weights'.
-        center_scale: The rate of the centres, as a multiple of the weights'.
-        weight_decay: The factor of the L2 penalty on weights.
-        max_norm: The largest norm of a filter.
         center_inputs: Subtract the mean of the training examples.
         patience: Stop after as many epochs without a lower validation error.
         keep_best: Choose the weights with the lowest validation error; otherwise the last ones.
+        optimizer: sgd (with momentum), adam or adamw (with torch's betas).
+        lr: The rate at the start. It falls to the fraction ``final_lr`` over ``decay_epochs`` (all
+            epochs by default), by ``decay``: linear, exponential or cosine; update by update.
+        momentum: The momentum of sgd at the start; it rises linearly to ``final_momentum`` over
+            ``momentum_epochs`` (all epochs by default).
+        order_scale: The rate of the orders, as a multiple of the weights'.
+        center_scale: The rate of the centres, as a multiple of the weights'.
+        weight_decay: The factor of the L2 penalty on weights; for adamw of the decay itself.
+        max_norm: The largest norm of a filter, for sgd.
+        label_smoothing: How much of the target goes to all classes alike.
+        average: How much of the running mean of the weights an update keeps; 0: there is no mean.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The rate at the start of the last stage; it falls as in the first.
     """
 
     data: str
     data_options: tuple[tuple[str, int | bool | None], ...] = ()
-    hidden: tuple[int, ...] = (240, 240)
-    activation: str = "lp"
-    filters: int = 5
-    order: float = 3.0
-    learn_order: bool = True
-    center: bool = True
-    bias: bool = False
-    input_dropout: float = 0.0
-    dropout: float = 0.0
-    weight_range: float | None = None
     center_inputs: bool = False
     batch: int = 100
     epochs: int = 60
     patience: int | None = None
     keep_best: bool = True
+    optimizer: str = "sgd"
     lr: float = 0.1
     decay: str = "cosine"
     final_lr: float = 0.0
@@ -89,22 +84,28 @@ class FeedForward:
     center_scale: float = 1.0
     weight_decay: float = 0.0
     max_norm: float | None = None
+    label_smoothing: float = 0.0
+    average: float = 0.0
     last_epochs: int = 0
     last_lr: float = 0.05
 
-    shares_batches: ClassVar[bool] = True  # several processes may train it together
-
     def __post_init__(self) -> None:
         datasets.info(self.data)  # an unknown name is told at once
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {self.activation!r}")
-        if self.decay not in DECAYS:
-            raise ValueError(f"decay must be one of {DECAYS}, got {self.decay!r}")
+        for name, known in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
+            if getattr(self, name) not in known:
+                expected = ", ".join(known)
+                raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
         if self.decay == "exponential" and not self.final_lr > 0:
             raise ValueError(f"final_lr must be above 0 for exponential decay, got {self.final_lr}")
         if self.patience is not None and not self.keep_best:
             raise ValueError(f"patience must be None unless keep_best, got {self.patience}")
-        least: dict[str, float] = {"batch": 1, "epochs": 1, "last_epochs": 0, "filters": 1}
+        if self.max_norm is not None and self.optimizer != "sgd":
+            raise ValueError(f"max_norm must be None unless optimizer is sgd, got {self.max_norm}")
+        for name in ("label_smoothing", "average"):
+            if not 0 <= getattr(self, name) < 1:
+                value = getattr(self, name)
+                raise ValueError(f"{name} must be a number from 0 to below 1, got {value}")
+        least: dict[str, float] = {"batch": 1, "epochs": 1, "last_epochs": 0}
         least |= {"patience": 1, "decay_epochs": 1, "momentum_epochs": 1}
         least |= {"lr": 0, "final_lr": 0, "last_lr": 0, "momentum": 0, "final_momentum": 0}
         for name, low in least.items():
@@ -113,66 +114,29 @@ class FeedForward:
                 raise ValueError(f"{name} must be a finite number of at least {low}, got {value}")
 
     @property
-    def label(self) -> str:
-        """The dataset with its options, the units and the sizes of the layers."""
+    def source(self) -> str:
+        """The dataset with its options, and what is not plain descent, for a label."""
         options = "".join(f" {name} {value}" for name, value in self.data_options)
-        sizes = "-".join(map(str, self.hidden))
-        return f"{self.data}{options}, {self.activation} {sizes} x {self.filters}"
+        return f"{self.data}{options}" + f", {self.optimizer}" * (self.optimizer != "sgd")
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """The one dataset."""
         return (self.data,)
 
+    @abstractmethod
+    def model(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The network at its start, for rows of features that were of this shape."""
+
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """Train, and evaluate the weights that validation chose."""
         return _Run(self, seed, job).outcome()
 
-    def model(self, inputs: int, classes: int) -> MLP:
-        """The network at its start."""
-        pooled = self.activation in ("lp", "l2", "maxout")
-        model = MLP(
-            inputs,
-            self.hidden if pooled else self.widened(inputs, classes),
-            classes,
-            activation=self.activation,
-            filters=self.filters if pooled else 1,
-            order=self.order,
-            learn_order=self.learn_order,
-            center=self.center,
-            bias=self.bias,
-            dropout=self.dropout,
-            input_dropout=self.input_dropout,
-        )
-        if self.weight_range is not None:
-            for name, weight in model.named_parameters():
-                if name.endswith("weight"):
-                    nn.init.uniform_(weight, -self.weight_range, self.weight_range)
-        return model
-
-    def widened(self, inputs: int, classes: int) -> tuple[int, ...]:
-        """Hidden layers of single-filter units with as many weights as the pooled ones have.
-
-        >>> FeedForward("mnist", hidden=(240, 240), filters=5).widened(784, 10)
-        (782, 782)
-        """
-
-        def weights(hidden: tuple[int, ...], filters: int) -> int:
-            sizes = (inputs, *hidden)
-            pairs = zip(sizes, hidden, strict=False)
-            return sum(n * units * filters for n, units in pairs) + sizes[-1] * classes
-
-        goal = weights(self.hidden, self.filters)
-        low, high = 1.0, float(self.filters)
-        for _ in range(40):
-            middle = (low + high) / 2
-            below = weights(tuple(round(middle * n) for n in self.hidden), 1) < goal
-            low, high = (middle, high) if below else (low, middle)
-        return tuple(round(high * n) for n in self.hidden)
-
-    def optimizer(self, model: nn.Module) -> SGD:
+    def build_optimizer(self, model: nn.Module) -> Optimizer:
         """Weights, biases, orders and centres: each with the rate and the limits of its own."""
-        biases = {id(p) for name, p in model.named_parameters() if name.endswith("bias")}
+        biases = {  # and the gains of a normalisation
+            id(p) for name, p in model.named_parameters() if name.endswith("bias") or p.ndim < 2
+        }
         groups: list[dict[str, Any]] = []
         for group in param_groups(
             model,
@@ -186,14 +150,18 @@ class FeedForward:
                 groups.append(group)
                 continue
             matrices = [p for p in group["params"] if id(p) not in biases]
-            groups.append({**group, "params": matrices, "max_norm": self.max_norm})
+            limit = {} if self.max_norm is None else {"max_norm": self.max_norm}
+            groups.append({**group, "params": matrices, **limit})
             if vectors := [p for p in group["params"] if id(p) in biases]:
                 groups.append({**group, "name": "biases", "params": vectors, "weight_decay": 0.0})
-        return SGD(groups, self.lr, momentum=self.momentum)
+        own = {"momentum": self.momentum} if self.optimizer == "sgd" else {"fused": True}
+        made: Optimizer = OPTIMIZERS[self.optimizer](groups, self.lr, **own)
+        return made
 
     def rate(self, start: float, epochs: float, over: float) -> float:
         """The learning rate after so many epochs of a decay over ``over`` epochs.
 
+        >>> from lpunits.paper.networks import FeedForward
         >>> FeedForward("mnist", lr=0.4, decay="linear", final_lr=0.5).rate(0.4, 60, over=60)
         0.2
         """
@@ -211,15 +179,16 @@ class NotFiniteError(ArithmeticError):
 class _Run:
     """One run: what a checkpoint holds, and what can be made again from config and seed."""
 
-    def __init__(self, config: FeedForward, seed: int, job: Job) -> None:
+    def __init__(self, config: Training, seed: int, job: Job) -> None:
         self.config, self.seed, self.job = config, seed, job
         self.data: Dataset[Tensor] = datasets.load(config.data, **dict(config.data_options))
         self.shift = _mean(self.data.train.features) if config.center_inputs else None
         torch.manual_seed(seed)
-        self.model = config.model(self.data.train.features.shape[1], len(self.data.classes))
-        self.optimizer = config.optimizer(self.model)
+        self.model = config.model(self.data.shape, len(self.data.classes))
+        self.optimizer = config.build_optimizer(self.model)
         self.batches = torch.Generator().manual_seed(seed)
         self.best: dict[str, Tensor] = {}
+        self.averaged: dict[str, Tensor] = {}
         self.initial = orders(self.model)
         self.parts: dict[str, Part] = {
             "model": self.model,
@@ -227,6 +196,7 @@ class _Run:
             "batches": self.batches,
             "dropout": torch.default_generator,
             "best": self.best,
+            "averaged": self.averaged,
         }
         start = {"stage": "first", "epoch": 0, "choice": None, "chosen": None, "curve": []}
         self.state: dict[str, Any] = job.load(self.parts) or start
@@ -287,12 +257,14 @@ class _Run:
         if better or not config.keep_best:
             self.state["choice"] = {"epoch": self.state["epoch"], **valid}
             self.best.clear()
-            self.best |= {name: t.clone() for name, t in self.model.state_dict().items()}
+            weights = self.model.state_dict() | self.averaged
+            self.best |= {name: t.clone() for name, t in weights.items()}
         self.finish_epoch("first", loss, valid, config.epochs)
 
     def choose(self) -> None:
         """Go back to the weights that validation chose, and evaluate them."""
         self.model.load_state_dict(self.best)
+        self.averaged.clear()
         splits = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
         self.state["chosen"] = {name: self.evaluated(split) for name, split in splits.items()}
         self.state["stage"] = "last" if self.config.last_epochs else "done"
@@ -309,6 +281,8 @@ class _Run:
         matched = seen["nll"] <= self.state["chosen"]["train"]["nll"]
         if matched or self.state["epoch"] >= config.last_epochs:
             self.state["stage"] = "done"
+            self.model.load_state_dict(self.averaged, strict=False)
+            self.averaged.clear()
         self.finish_epoch("last", loss, seen, config.last_epochs)
 
     def epoch(self, splits: list[Split[Tensor]], lr: float, over: int) -> float:
@@ -323,7 +297,8 @@ class _Run:
             batch = min(config.batch, count - number * config.batch)  # of all ranks
             done = state["epoch"] + number * config.batch / count
             self.set_rates(config.rate(lr, done, over), done)
-            loss = cross_entropy(self.trained(x), y, reduction="sum") / batch
+            scores, smoothing = self.trained(x), config.label_smoothing
+            loss = cross_entropy(scores, y, reduction="sum", label_smoothing=smoothing) / batch
             (value,) = distributed.summed(loss.item())
             if not math.isfinite(value):
                 raise NotFiniteError(
@@ -333,6 +308,8 @@ class _Run:
             self.optimizer.zero_grad()
             (loss * distributed.size()).backward()  # of which the mean over the ranks is taken
             self.optimizer.step()
+            if config.average:
+                self.follow()
             total += value * batch
         state["epoch"] += 1
         return total / count
@@ -365,11 +342,23 @@ class _Run:
             t = min(epochs / (config.momentum_epochs or config.epochs), 1.0)
             momentum = config.momentum + t * (config.final_momentum - config.momentum)
         for group in self.optimizer.param_groups:
-            group["lr"], group["momentum"] = lr * group["scale"], momentum
+            group["lr"] = lr * group["scale"]
+            if config.optimizer == "sgd":
+                group["momentum"] = momentum
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Let the averages follow the weights, and the statistics of a batch normalisation."""
+        now: dict[str, Tensor] = dict(self.model.named_parameters())
+        now |= {name: t for name, t in self.model.named_buffers() if ".running_" in name}
+        if not self.averaged:
+            self.averaged |= {name: t.clone() for name, t in now.items()}
+        averages = [self.averaged[name] for name in now]
+        torch._foreach_lerp_(averages, list(now.values()), 1 - self.config.average)
 
     def finish_epoch(self, stage: str, loss: float, valid: dict[str, float], total: int) -> None:
         """A row of the curve, a checkpoint, and the progress."""
-        now = orders(self.model)
+        now = {name: p for name, p in orders(self.model).items() if p.isfinite().all()}
         row = {
             "stage": stage,
             "epoch": self.state["epoch"],
@@ -393,7 +382,8 @@ class _Run:
         step = EVALUATED_AT_ONCE
         for start in range(distributed.rank() * step, len(split), distributed.size() * step):
             rows = slice(start, start + step)
-            scores, y = self.model(self.prepared(split.features[rows])), split.targets[rows]
+            x, y = self.prepared(split.features[rows]), split.targets[rows]
+            scores = functional_call(self.model, self.averaged, x)  # an empty mean changes nothing
             wrong += (scores.argmax(1) != y).sum().item()
             nll += cross_entropy(scores.double(), y, reduction="sum").item()
         wrong, nll = distributed.summed(wrong, nll)
@@ -437,5 +427,5 @@ def _sha256(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(name.encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -1,8 +1,19 @@
 """The sentences of the report follow the numbers: what did not reproduce is said as plainly."""
 
+import torch
 from made import result
+from scipy.stats import ks_2samp
 
-from lpunits.paper.experiments import fixed_p, mnist, mnist5, recipes, table1, table2, table3
+from lpunits.paper.experiments import (
+    fixed_p,
+    learned_p,
+    mnist,
+    mnist5,
+    recipes,
+    table1,
+    table2,
+    table3,
+)
 from lpunits.paper.experiments.recipes import compared, papers
 
 LOW = [2.0 + 0.01 * i for i in range(50)]
@@ -31,18 +42,65 @@ def test_after_a_last_stage_its_error_counts():
     assert recipes.test_error(found) == 0.01
 
 
+def nets(data, orders, count=4):
+    """Nets whose orders differ by a little from seed to seed."""
+    return [result(data, seed=s, orders=[p + 0.001 * s for p in orders]) for s in range(count)]
+
+
 def test_table1_judges_both_claims():
-    differ = [result("mnist", orders=LOW), result("pentomino", orders=HIGH)]
-    verdict = table1.section(differ).verdict
-    assert "differ between data sets, holds: of 1 pairs of nets" in verdict
-    assert "take different orders, holds" in verdict
-    same = [result("mnist", orders=[2.0] * 50), result("pentomino", orders=[2.0] * 50)]
-    verdict = table1.section(same).verdict
-    assert "does not hold for every pair" in verdict
-    assert "does not hold on MNIST, Pentomino" in verdict
-    assert "needs more than MNIST" in table1.section(same[:1]).verdict
-    rows = table1.section(differ).tables[0].rows
-    assert rows[1][1:4] == ["5.81 ± 1.56", "2.00", "4.25 (n = 1)"]
+    differ = table1.section([*nets("mnist", LOW), *nets("pentomino", HIGH)])
+    assert "differ between data sets, holds: 1 of 1 pairs of data sets" in differ.verdict
+    assert "take different orders, holds" in differ.verdict
+    assert differ.tables[0].rows[1][1:4] == ["5.81 ± 1.56", "2.00", "4.25 ± 0.00 (n = 4)"]
+    assert differ.tables[1].rows == [["MNIST and Pentomino", "1.00", "0.02", "0.029", "0.029"]]
+    same = table1.section([*nets("mnist", [2.0] * 50), *nets("pentomino", [2.0] * 50)])
+    assert "does not hold for every pair" in same.verdict
+    assert "does not hold on MNIST, Pentomino" in same.verdict
+    few = [*nets("mnist", LOW, 3), *nets("pentomino", HIGH, 3)]
+    assert "cannot be judged by so few nets" in table1.section(few).verdict
+    assert "p cannot be below 0.1." in table1.section(few).verdict
+    assert "needs more than MNIST" in table1.section(few[:1]).verdict
+
+
+def test_units_of_one_net_are_no_evidence_of_their_own():
+    """Nets that scatter widely, on both data alike: thousands of units must not tell them apart."""
+    shifts = (0.0, 3.0, 1.0, 2.0)
+    first, second = (
+        [result(data, seed=s, orders=[p + a for p in LOW]) for s, a in enumerate(shifted)]
+        for data, shifted in (("mnist", shifts), ("pentomino", [a + 0.5 for a in shifts]))
+    )
+    pair = table1.Pair("MNIST", first, "Pentomino", second)
+    pooled = [torch.cat([recipes.orders(r) for r in some]).numpy() for some in (first, second)]
+    assert ks_2samp(*pooled).pvalue < 0.01  # what a test over units would say
+    assert pair.p > 0.3
+    assert max(pair.between_seeds) == 1.0
+
+
+def test_modes_are_counted():
+    one, two = torch.randn(2, 400, generator=torch.Generator().manual_seed(0))
+    two[200:] += 6
+    assert table1.modes(result(orders=(10 + one).tolist())) == 1
+    assert table1.modes(result(orders=(10 + two).tolist())) == 2
+    assert table1.modes(result(orders=[3.0, 3.0])) == 1
+    assert "in 0 of 1 nets on MNIST" in table1.section([result(orders=LOW)]).verdict
+
+
+def test_learned_p_says_where_it_helps_and_where_not():
+    runs = [
+        result("mnist", unit, seed, error + 0.0001 * seed, lr=lr)
+        for unit, error, lr in (("lp", 0.012, 0.3), ("l2", 0.014, 0.3), ("maxout", 0.010, 0.1))
+        for seed in range(3)
+    ]
+    runs += [result("digits", "lp", 0, 0.03), result("digits", "l2", 0, 0.04)]
+    section = learned_p.section(runs)
+    assert section.verdict == (
+        "Of 3 comparisons, learning the orders cannot be judged by one seed in 1, harms in 1 "
+        "(MNIST, 2 layers, against maxout), helps in 1 (MNIST, 2 layers, against p = 2)."
+    )
+    assert section.tables[0].rows[0] == [
+        *("MNIST, 2 layers", "p = 2", "1.21%", "1.41%", "-0.20 ± 0.00 (n = 3)", "helps")
+    ]
+    assert "so far" in learned_p.section(runs[:3]).verdict
 
 
 def test_fixed_p_compares_learned_with_fixed():

@@ -6,7 +6,7 @@ from typing import cast
 
 from lpunits.paper.experiment import Experiment
 
-# Name -> the module that holds its EXPERIMENT, in the order of the paper.
+# Name -> the module that holds its EXPERIMENT, in the order of the paper; then what is beyond it.
 EXPERIMENTS = {
     "fig1": "fig1",
     "fig2": "fig2",
@@ -21,6 +21,9 @@ EXPERIMENTS = {
     "table4": "table4",
     "mnist5": "mnist5",
     "mnist": "mnist",
+    "modern": "modern",
+    "gem": "gem",
+    "learned-p": "learned_p",
 }
 
 

@@ -7,15 +7,18 @@ their place.
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from lpunits.paper.experiment import Result, Scale
-from lpunits.paper.train import FeedForward
+from lpunits.paper.figures import NAMES, order_histograms
+from lpunits.paper.networks import FeedForward
+from lpunits.paper.train import Training
 
 UNITS = ("lp", "l2", "maxout", "relu")
 
@@ -98,11 +101,12 @@ def one_layer(scale: Scale) -> list[FeedForward]:
     return [digits, small]
 
 
-def title(config: FeedForward) -> str:
-    """The name of the data for a table, with the size of a generated set."""
-    sizes = dict(config.data_options)
-    size = f", {sizes['train']:,} images" if "train" in sizes else ""
-    return f"{TITLES[config.data]}{size}"
+def title(config: Training) -> str:
+    """The name of the data for a table, with the size of a generated set, or its columns."""
+    options = dict(config.data_options)
+    size = f", {options['train']:,} images" if "train" in options else ""
+    columns = ", 54 columns" if "components" in options and options["components"] is None else ""
+    return f"{TITLES[config.data]}{size}{columns}"
 
 
 def papers(numbers: dict[str, str], data: str) -> str:
@@ -147,3 +151,31 @@ def compared(ours: Sequence[float], theirs: Sequence[float]) -> str:
     if difference == 0:
         return "not told apart"
     return "lower" if difference < 0 else "higher"
+
+
+def against_others(
+    name: str, errors: Mapping[str, Sequence[float]], net: str = "the Lp net", ours: str = "lp"
+) -> str:
+    """How the errors of one kind of net compare with those of each of the others, in a sentence."""
+    if ours not in errors:
+        return f"On {name} {net} has not been run."
+    against: dict[str, list[str]] = {}
+    for kind, found in errors.items():
+        if kind != ours:
+            against.setdefault(compared(errors[ours], found), []).append(NAMES.get(kind, kind))
+    words = {
+        "lower": "lower than",
+        "higher": "higher than",
+        "not told apart": "not told apart from",
+    }
+    parts = [f", {words[how]} {' and '.join(kinds)}" for how, kinds in against.items()]
+    mean = statistics.fmean(errors[ours])
+    return f"On {name} the error of {net} is {mean:.2%}{''.join(parts)}."
+
+
+def drawn_orders(groups: Sequence[tuple[str, Sequence[Result]]]) -> Figure:
+    """Histograms of the orders of all units of all nets, a panel for each name."""
+    return order_histograms(
+        {name: torch.cat([orders(r) for r in found]).numpy() for name, found in groups},
+        {name: orders(found[0], "initial").mean().item() for name, found in groups},
+    )

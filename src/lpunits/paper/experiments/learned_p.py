@@ -1,0 +1,118 @@
+"""When learning the orders helps and when not: every net that was trained both ways."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from scipy.stats import t as student
+
+from lpunits.paper.experiment import Experiment, Result, Scale, Section, Table, Trial, spread
+from lpunits.paper.experiments import fixed_p, gem, modern, table2
+from lpunits.paper.experiments.recipes import test_error, title
+from lpunits.paper.figures import NAMES
+from lpunits.paper.networks import Convolutional, FeedForward
+
+UNITS = {"lp": gem.LEARNED, "l2": "p = 2", "maxout": NAMES["maxout"]}
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """The nets of other experiments, with learned orders, with fixed ones and with maxima."""
+    every = [t for e in (fixed_p, table2, modern, gem) for t in e.trials(scale)]
+    return list({t.key: t for t in every if _kind(t.config)}.values())
+
+
+def section(results: Sequence[Result]) -> Section:
+    """The difference that learning makes, seed by seed."""
+    groups: dict[Any, dict[str, dict[int, float]]] = {}
+    for r in results:
+        kinds = groups.setdefault(_net(r.config), {})
+        kinds.setdefault(_kind(r.config), {})[r.trial.seed] = test_error(r)
+    rows: list[list[str]] = []
+    found: dict[str, list[str]] = {}
+    for net, errors in groups.items():
+        learned = errors.pop(gem.LEARNED, {})
+        for kind, fixed in errors.items():
+            seeds = sorted(learned.keys() & fixed.keys())
+            if not seeds:
+                continue
+            differences = [learned[seed] - fixed[seed] for seed in seeds]
+            verdict = judged(differences)
+            name = f"{title(net)}, {_describe(net)}"
+            rows.append(
+                [
+                    name,
+                    kind,
+                    f"{statistics.fmean(learned[seed] for seed in seeds):.2%}",
+                    f"{statistics.fmean(fixed[seed] for seed in seeds):.2%}",
+                    spread([100 * d for d in differences], "+.2f").replace("± +", "± "),
+                    verdict,
+                ]
+            )
+            found.setdefault(verdict, []).append(f"{name}, against {kind}")
+    if not rows:
+        return Section("No net has been trained both with learned orders and without them so far.")
+    told = [
+        f"{verdict} in {len(names)}" + f" ({'; '.join(names)})" * (verdict in ("helps", "harms"))
+        for verdict, names in sorted(found.items())
+    ]
+    head = ["net", "instead of learning", "error, learned p", "error without", "difference, points"]
+    return Section(
+        f"Of {len(rows)} comparisons, learning the orders {', '.join(told)}.",
+        [Table([*head, "learning p"], rows, "Difference: learned minus fixed, seed by seed")],
+        notes=[
+            "It helps or harms if the 95% interval of the mean difference, by Student's t over the "
+            "seeds, leaves zero out. One seed cannot tell; and where there is no difference, one "
+            "comparison in twenty still finds some. A maxout unit is not only an Lp unit with "
+            "p = ∞: it takes no absolute value."
+        ],
+    )
+
+
+def judged(differences: Sequence[float]) -> str:
+    """What learning does, by a 95 % interval of the mean difference in error.
+
+    >>> judged([-0.02, -0.021, -0.019]), judged([-0.02, 0.01, 0.0]), judged([0.02])
+    ('helps', 'makes no difference that the seeds can tell', 'cannot be judged by one seed')
+    """
+    if len(differences) < 2:
+        return "cannot be judged by one seed"
+    mean, count = statistics.fmean(differences), len(differences)
+    margin = student.ppf(0.975, count - 1) * statistics.stdev(differences) / math.sqrt(count)
+    if abs(mean) <= margin:
+        return "makes no difference that the seeds can tell"
+    return "helps" if mean < 0 else "harms"
+
+
+def _kind(config: FeedForward | Convolutional) -> str:
+    """How it pools; empty for units that do not."""
+    if isinstance(config, Convolutional):
+        return gem.pool(config)
+    return UNITS.get(config.activation, "")
+
+
+def _net(config: FeedForward | Convolutional) -> FeedForward | Convolutional:
+    """What nets have in common that differ in how they pool, and in the rate that suits it."""
+    if isinstance(config, Convolutional):
+        return replace(config, order=3.0, learn_order=True)
+    return replace(config, activation="lp", lr=0.0)
+
+
+def _describe(net: FeedForward | Convolutional) -> str:
+    """The kind of net in two or three words."""
+    if isinstance(net, Convolutional):
+        return "convolutional"
+    layers = f"{len(net.hidden)} layer{'s' * (len(net.hidden) > 1)}"
+    return f"{layers}, modern training" if net.optimizer != "sgd" else layers
+
+
+EXPERIMENT = Experiment(
+    name="learned-p",
+    title="When learning p helps, and when not",
+    about="Every net of the other experiments that was trained with learned orders and also with "
+    "fixed ones or with maxima, compared seed by seed. It has no trials of its own.",
+    trials=trials,
+    section=section,
+    minutes={"smoke": 0.7, "quick": 3, "paper": 570},
+)

@@ -1,0 +1,138 @@
+"""The networks that the one loop trains: a config of each, with the network's own fields."""
+
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from lpunits import MLP, GlobalLpPool
+from lpunits.mlp import ACTIVATIONS, NORMALIZATIONS
+from lpunits.paper.train import Training
+
+
+@dataclass(frozen=True)
+class FeedForward(Training):
+    """A multilayer perceptron: data, network and training, all but the seed.
+
+    Args:
+        hidden: Units of each hidden layer. Elementwise units (relu, sigmoid, tanh) have one filter
+            each, so their layers are widened until the network has as many weights as one of units
+            with ``filters`` filters would have.
+        normalization: What follows each hidden layer: none, batch or layer.
+        weight_range: Weights start uniform in plus and minus this; None: as the layers start them.
+    """
+
+    hidden: tuple[int, ...] = (240, 240)
+    activation: str = "lp"
+    filters: int = 5
+    order: float = 3.0
+    learn_order: bool = True
+    center: bool = True
+    bias: bool = False
+    normalization: str = "none"
+    input_dropout: float = 0.0
+    dropout: float = 0.0
+    weight_range: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (("activation", ACTIVATIONS), ("normalization", NORMALIZATIONS)):
+            if getattr(self, name) not in known:
+                expected = ", ".join(known)
+                raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
+        if not 1 <= self.filters < math.inf:
+            raise ValueError(f"filters must be a number of at least 1, got {self.filters}")
+
+    @property
+    def label(self) -> str:
+        """The dataset with its options, the units and the sizes of the layers."""
+        sizes = "-".join(map(str, self.hidden))
+        return f"{self.source}, {self.activation} {sizes} x {self.filters}"
+
+    @property
+    def shares_batches(self) -> bool:
+        """Whether several processes may train it: each would have batch statistics of its own."""
+        return self.normalization != "batch"
+
+    def model(self, shape: tuple[int, ...], classes: int) -> MLP:
+        """The network at its start, for rows of features that were of this shape."""
+        inputs = math.prod(shape)
+        pooled = self.activation in ("lp", "l2", "maxout")
+        model = MLP(
+            inputs,
+            self.hidden if pooled else self.widened(inputs, classes),
+            classes,
+            activation=self.activation,
+            filters=self.filters if pooled else 1,
+            order=self.order,
+            learn_order=self.learn_order,
+            center=self.center,
+            bias=self.bias,
+            normalization=self.normalization,
+            dropout=self.dropout,
+            input_dropout=self.input_dropout,
+        )
+        if self.weight_range is not None:
+            for name, weight in model.named_parameters():
+                if name.endswith("weight") and weight.ndim > 1:
+                    nn.init.uniform_(weight, -self.weight_range, self.weight_range)
+        return model
+
+    def widened(self, inputs: int, classes: int) -> tuple[int, ...]:
+        """Hidden layers of single-filter units with as many weights as the pooled ones have.
+
+        >>> FeedForward("mnist", hidden=(240, 240), filters=5).widened(784, 10)
+        (782, 782)
+        """
+
+        def weights(hidden: tuple[int, ...], filters: int) -> int:
+            sizes = (inputs, *hidden)
+            pairs = zip(sizes, hidden, strict=False)
+            return sum(n * units * filters for n, units in pairs) + sizes[-1] * classes
+
+        goal = weights(self.hidden, self.filters)
+        low, high = 1.0, float(self.filters)
+        for _ in range(40):
+            middle = (low + high) / 2
+            below = weights(tuple(round(middle * n) for n in self.hidden), 1) < goal
+            low, high = (middle, high) if below else (low, middle)
+        return tuple(round(high * n) for n in self.hidden)
+
+
+@dataclass(frozen=True)
+class Convolutional(Training):
+    """A small convolutional network whose only pooling is over all of space, by a norm.
+
+    Convolutions of 3 x 3 with batch normalisation and ReLU, all but the last in steps of two; then
+    :class:`~lpunits.GlobalLpPool` and a linear output. After a ReLU, order 1 is average pooling and
+    order inf is max pooling, so they are the same network with another order.
+
+    Args:
+        channels: Of each convolution.
+        order: The order of every channel's norm, or where it starts.
+        learn_order: Whether it is learned, one for each channel.
+    """
+
+    channels: tuple[int, ...] = (16, 32, 64)
+    order: float = 3.0
+    learn_order: bool = True
+
+    @property
+    def label(self) -> str:
+        """The dataset, the channels and the pooling."""
+        how = "learned from" if self.learn_order else "fixed at"
+        sizes = "-".join(map(str, self.channels))
+        return f"{self.source}, convolutions {sizes}, p {how} {self.order:g}"
+
+    def model(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+        """The network at its start, for rows of features that were images of this shape."""
+        if len(shape) != 2:
+            raise ValueError(f"data must be of images, got {self.data!r} with the shape {shape}")
+        layers: list[nn.Module] = [nn.Unflatten(1, (1, *shape))]
+        *steps, last = self.channels
+        sizes = zip((1, *steps), self.channels, [2] * len(steps) + [1], strict=True)
+        for before, after, step in sizes:
+            convolution = nn.Conv2d(before, after, 3, step, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
+        pool = GlobalLpPool(last, order=self.order, learn_order=self.learn_order)
+        return nn.Sequential(*layers, pool, nn.Linear(last, classes))
