@@ -188,7 +188,8 @@ class Music:
     def label(self) -> str:
         """What it is, in a few words."""
         moved = f", transposed by up to {self.transpose}" if self.transpose else ""
-        return f"{self.data}, {self.model}{moved}"
+        clipped = f", threshold {self.clip:g}" if self.clip != Music.clip else ""
+        return f"{self.data}, {self.model}{moved}{clipped}"
 
     @property
     def datasets(self) -> tuple[str, ...]:

@@ -58,6 +58,9 @@ def test_the_verdict_is_computed(results):
     bad = table4.section(paper_results(results, 8.1))
     assert "the paper's 7.92 is not reproduced" in bad.verdict
     assert "better than 0 of 1" in bad.verdict
+    thresholds = good.tables[1]
+    assert [row[0] for row in thresholds.rows] == ["0.3", "1", "3"]
+    assert "(n = 3)" in good.tables[0].rows[0][4], "other thresholds are no further seeds"
     alone = [r for r in paper_results(results, 7.9) if r.config.model == "lp"]
     assert table4.section(alone).verdict.startswith(
         "JSB Chorales: Lp units reach 7.90; the paper's"
@@ -77,4 +80,4 @@ def test_the_full_scale_has_every_network_on_every_set():
     found = {(t.config.data, t.config.model) for t in table4.trials("paper")}
     assert len(found) == 3 * 6
     labels = [t.label for t in table4.trials("paper")]
-    assert len(set(labels)) == len(labels) == 3 * 6 * 3 + 1
+    assert len(set(labels)) == len(labels) == 3 * 6 * 3 + 2 + 1
