@@ -83,7 +83,7 @@ def run(
         scale: smoke takes seconds; quick takes minutes and no download; paper is the real thing.
         jobs: How many trials at a time, in processes among which the threads are divided.
         set_: Another value for a field of the configs, as field=value; may be given several times.
-        only: Only the trials whose label has this text, such as "jsb, lp, seed 0".
+        only: Only the trials whose label has this text, such as "musedata, lp, seed 0".
         records: The folder of the records; by default results/ for the scale paper, and
             reproduction/records/ for the others.
         work: The folder for checkpoints and trained models.
