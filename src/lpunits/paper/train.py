@@ -14,7 +14,7 @@ and ends with the same bits.
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,7 @@ class FeedForward:
         keep_best: Choose the weights with the lowest validation error; otherwise the last ones.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The rate at the start of the last stage; it falls as in the first.
+        test: Evaluate on the test set and keep the model; the trials of a search do neither.
     """
 
     data: str
@@ -89,6 +90,9 @@ class FeedForward:
     max_norm: float | None = None
     last_epochs: int = 0
     last_lr: float = 0.05
+    test: bool = True
+
+    watched = "valid_error"  # what a search sees of a running trial, epoch by epoch
 
     def __post_init__(self) -> None:
         datasets.info(self.data)  # an unknown name is told at once
@@ -123,6 +127,15 @@ class FeedForward:
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """Train, and evaluate the weights that validation chose."""
         return _Run(self, seed, job).outcome()
+
+    def untested(self) -> "FeedForward":
+        """The same up to the choice of the weights, without the test set: a trial of a search."""
+        return replace(self, test=False, last_epochs=0)
+
+    def score(self, outcome: Mapping[str, Any], split: str = "valid") -> float:
+        """What a search compares: the error that is reported of a split."""
+        last = outcome.get("last_stage", {})
+        return float(last.get(split, outcome["metrics"][split])["error"])
 
     def model(self, inputs: int, classes: int) -> MLP:
         """The network at its start."""
@@ -257,7 +270,8 @@ class _Run:
         if "diverged" not in found:
             found["parameters"] = sum(p.numel() for p in self.model.parameters())
             found["weights_sha256"] = _sha256(self.model.state_dict())
-            self.job.keep(self.model)
+            if self.config.test:
+                self.job.keep(self.model)
         return found | {"curve": self.state["curve"]}
 
     def first_stage_is_over(self) -> bool:
@@ -283,7 +297,9 @@ class _Run:
     def choose(self) -> None:
         """Go back to the weights that validation chose, and evaluate them."""
         self.model.load_state_dict(self.best)
-        splits = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
+        splits = {"train": self.data.train, "valid": self.data.valid}
+        if self.config.test:
+            splits["test"] = self.data.test
         self.state["chosen"] = {name: self.evaluated(split) for name, split in splits.items()}
         self.state["stage"] = "last" if self.config.last_epochs else "done"
         self.state["epoch"] = 0
