@@ -11,10 +11,14 @@ them; to another one they are sent, once, and kept in its cache folder.
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+# Whoever reaches a cluster without a token could run anything on it. Read when Ray is imported.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
 
@@ -73,6 +77,7 @@ class RayEngine:
     ) -> Iterator[tuple[Trial, Progress | Record | Lost]]:
         """What trials have told; waits for it, for so many seconds at most."""
         if not self._busy:
+            time.sleep(seconds or 0)
             return
         ready, _ = ray.wait(list(self._busy), num_returns=1, timeout=seconds)
         for stream in ready:
@@ -114,8 +119,7 @@ class RayEngine:
 
 
 def _connect(address: str) -> None:
-    """Join or start a cluster, with token authentication unless it was turned off by hand."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    """Join or start a cluster."""
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address == "local":
