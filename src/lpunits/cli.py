@@ -202,6 +202,7 @@ def report(
     *names: str,
     scale: Scale | None = None,
     set_: Settings | None = None,
+    storage: str | None = None,
     records: Path | None = None,
     out: Path = OUT,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
@@ -212,6 +213,7 @@ def report(
         names: The experiments to report; all of them if none is named.
         scale: Report this scale alone; by default paper and quick.
         set_: Report the trials that were run with this --set; may be given several times.
+        storage: The storage of the searches to report, if they had a --storage.
         records: The folder of the records; by default results/ and reproduction/records/.
         out: The folder for index.html and figures/.
         open_: Open the page in the browser.
@@ -221,7 +223,16 @@ def report(
 
     wanted = experiments.chosen(names or ("all",))
     scales: tuple[Scale, ...] = (scale,) if scale else ("paper", "quick")
-    parts = page.collect(wanted, _records(scale or "quick", records), scales, set_ or ())
+    store = _records(scale or "quick", records)
+    parts = page.collect(wanted, store, scales, set_ or ())
+    files = [folder / "studies.db" for folder in store.folders if folder.name == "search"]
+    urls = [storage] if storage else [f"sqlite:///{path}" for path in files if path.exists()]
+    if urls:
+        from lpunits.paper import search_report
+        from lpunits.paper.study import open_storage
+
+        found = [part for url in urls for part in search_report.collect(open_storage(url), store)]
+        parts += [part for part in found if part.scale in scales]
     shown = {part.experiment.name for part in parts}
     path = page.write(out, parts, [e for e in wanted if e.name not in shown]).resolve()
     print(f"report: {path.as_uri()}")

@@ -74,6 +74,7 @@ def search(
     for name in study.space.base.datasets:
         if not (info := datasets.info(name)).present:
             raise ValueError(f"the search needs {name}, which is not here: {info.how}")
+    study.begin()
     trials = [Trial(study.space.base, 0)]
     with closing(engines.start(work_on, trials, jobs, ray)) as engine, _Display(study) as display:
         return _Driver(study, engine, work_on, timeout, display).run()

@@ -13,7 +13,7 @@ Choice(options=(2, 3, 4, 5, 6))
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,7 @@ class FeedForwardSpace:
             names |= {"order_scale"} | ({"order"} if unit != "lp" else set())
         if unit not in ("lp", "l2"):
             names |= {"center_scale"}
-        return replace(self, **dict.fromkeys(names & set(_names(self))))
+        return replace(self, **_nothing(names & set(_names(self))))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class MusicSpace:
         """The space in which these fields of the config are fixed, and what then has no effect."""
         if self.base.model != "lp":
             names = names | {"order", "order_scale"}
-        return replace(self, **dict.fromkeys(names & set(_names(self))))
+        return replace(self, **_nothing(names & set(_names(self))))
 
 
 Space = FeedForwardSpace | MusicSpace
@@ -142,6 +142,10 @@ def get(name: str, scale: Scale = "quick", settings: Sequence[str] = ()) -> Spac
     (trial,) = changed([Trial(space.base, 0)], settings)
     fixed = {setting.partition("=")[0].strip() for setting in settings}
     return replace(space, base=trial.config).without(fixed)
+
+
+def _nothing(names: set[str]) -> dict[str, Any]:
+    return dict.fromkeys(names)
 
 
 def _names(space: Space) -> list[str]:
@@ -202,7 +206,7 @@ def _small(space: FeedForwardSpace, scale: Scale) -> FeedForwardSpace:
     return replace(space, units=Choice((32, 48, 64, 96)), filters=Choice((2, 3, 4, 5, 6)))
 
 
-SPACES = {
+SPACES: dict[str, Callable[[Scale], Space]] = {
     "mnist": _mnist,
     "pentomino": _pentomino,
     "fer2013": _fer2013,

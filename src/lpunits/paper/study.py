@@ -114,11 +114,12 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
 
 
 def studies(storage: optuna.storages.RDBStorage) -> list["Study"]:
-    """All searches in a storage."""
+    """All searches in a storage, but those whose ranges have changed since."""
     found = []
     for summary in optuna.get_all_study_summaries(storage, include_best_trial=False):
         if plan := summary.user_attrs.get("plan"):
-            found.append(Study(Plan(**{**plan, "settings": tuple(plan["settings"])}), storage))
+            study = Study(Plan(**{**plan, "settings": tuple(plan["settings"])}), storage)
+            found += [study] * (summary.user_attrs["space"] == repr(study.space))
     return found
 
 
@@ -143,17 +144,17 @@ def winners(
     if seeds < 1:
         raise ValueError(f"seeds must be a number of at least 1, got {seeds}")
     wanted = (experiment, scale, sorted(settings))
-    found = [
-        (study.best().value, study.winner().config)
-        for study in studies(storage)
-        if (study.plan.experiment, study.plan.scale, sorted(study.plan.settings)) == wanted
-        and study.tested
-    ]
+    found: list[tuple[float, Trial]] = []
+    for study in studies(storage):
+        plan, best, winner = study.plan, study.best(), study.winner()
+        if (plan.experiment, plan.scale, sorted(plan.settings)) == wanted and study.tested:
+            assert best is not None and best.value is not None and winner is not None  # noqa: PT018
+            found.append((best.value, winner))
     if not found:
         plan = Plan(experiment, scale, settings=tuple(settings))
         raise ValueError(f"--from-search: there is no finished search, run `{plan.command}` first")
-    config = min(found, key=lambda pair: pair[0])[1]
-    return [Trial(config, seed) for seed in range(seeds)]
+    winner = min(found, key=lambda pair: pair[0])[1]
+    return [Trial(winner.config, seed) for seed in range(seeds)]
 
 
 class Study:
@@ -174,18 +175,21 @@ class Study:
             if plan.sampler == "asha"
             else optuna.pruners.NopPruner(),
         )
-        known, space = self.optuna.user_attrs.get("space"), repr(self.space)
-        if known not in (None, space):
-            raise ValueError(
-                f"the search {plan.name!r} was begun with other ranges, see the history of "
-                f"spaces.py: take another --seed or another --storage"
-            )
-        self.optuna.set_user_attr("space", space)
-        self.optuna.set_user_attr("plan", asdict(plan))
         self._engine = storage.engine
         self._driver = secrets.token_hex(16)
         self._claimed: set[int] = set()
         self._rested: dict[int, tuple[str, int, float]] = {}  # what was seen of others, since when
+
+    def begin(self) -> None:
+        """Write down what is searched; refuses a study that was begun with other ranges."""
+        facts = self.optuna.user_attrs
+        if facts.get("space", repr(self.space)) != repr(self.space):
+            raise ValueError(
+                f"the search {self.plan.name!r} was begun with other ranges than there are now: "
+                f"take another --seed or another --storage"
+            )
+        self.optuna.set_user_attr("space", repr(self.space))
+        self.optuna.set_user_attr("plan", asdict(self.plan))
 
     def take(self) -> optuna.Trial | None:
         """A trial for this driver to run: one that lost its driver, or a new one; None: not now."""
@@ -243,7 +247,7 @@ class Study:
     def winner(self) -> Trial | None:
         """The best trial as it is run with the test set."""
         best = self.best()
-        return best and Trial(self.space.config(best.params), TRIAL_SEED)
+        return Trial(self.space.config(best.params), TRIAL_SEED) if best else None
 
     @property
     def tested(self) -> dict[str, Any] | None:
