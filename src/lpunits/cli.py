@@ -16,6 +16,8 @@ from lpunits import cli_data, cli_music
 from lpunits.paper.experiment import SCALES, Scale
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from optuna.storages import RDBStorage
 
     from lpunits.paper.records import Records
@@ -111,8 +113,8 @@ def run(
     if from_search:
         from lpunits.paper.study import winners
 
-        database = _storage(store.folders[0], storage)
-        wanted = [t for name in names for t in winners(database, name, scale, set_ or (), seeds)]
+        with _storage(store.folders[0], storage) as base:
+            wanted = [t for name in names for t in winners(base, name, scale, set_ or (), seeds)]
     else:
         wanted = [trial for e in experiments.chosen(names) for trial in e.trials(scale)]
         wanted = [trial for trial in wanted if only in trial.label]
@@ -179,21 +181,20 @@ def search(
     check_jobs(jobs)
     folders = _records(scale, records).folders
     store = Records(folders[0] / "search", *folders)
-    database = _storage(folders[0], storage)
-    if resume:
-        plans = unfinished(database, experiment)
-    elif experiment is None:
-        raise ValueError("search needs the name of an experiment, such as mnist, or --resume")
-    else:
-        plans = [Plan(experiment, scale, sampler, seed, tuple(set_ or ()), trials)]
     cluster = Ray(ray, cpus, gpus) if ray else None
     good = True
-    for plan in plans:
-        found = run_search(
-            plan, database, Work(store, work), jobs=jobs, ray=cluster, timeout=trial_timeout
-        )
-        print(f"{plan.name}: {found}; records: {store.folders[0]}")
-        good &= found.test is not None
+    with _storage(folders[0], storage) as base:
+        if resume:
+            plans = unfinished(base, experiment)
+        elif experiment is None:
+            raise ValueError("search needs the name of an experiment, such as mnist, or --resume")
+        else:
+            plans = [Plan(experiment, scale, sampler, seed, tuple(set_ or ()), trials)]
+        for plan in plans:
+            work_on = Work(store, work)
+            found = run_search(plan, base, work_on, jobs=jobs, ray=cluster, timeout=trial_timeout)
+            print(f"{plan.name}: {found}; records: {store.folders[0]}")
+            good &= found.test is not None
     return 0 if good else 1
 
 
@@ -231,8 +232,9 @@ def report(
         from lpunits.paper import search_report
         from lpunits.paper.study import open_storage
 
-        found = [part for url in urls for part in search_report.collect(open_storage(url), store)]
-        parts += [part for part in found if part.scale in scales]
+        for url in urls:
+            with open_storage(url) as base:
+                parts += [p for p in search_report.collect(base, store) if p.scale in scales]
     shown = {part.experiment.name for part in parts}
     path = page.write(out, parts, [e for e in wanted if e.name not in shown]).resolve()
     print(f"report: {path.as_uri()}")
@@ -263,7 +265,7 @@ def _records(scale: Scale, folder: Path | None) -> "Records":
     return Records(*folders, *(path / "search" for path in folders))
 
 
-def _storage(folder: Path, url: str | None) -> "RDBStorage":
+def _storage(folder: Path, url: str | None) -> "AbstractContextManager[RDBStorage]":
     """The storage of searches: by default a file in a folder beside the records."""
     from lpunits.paper.study import open_storage
 

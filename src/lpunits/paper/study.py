@@ -15,8 +15,8 @@ import hashlib
 import secrets
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -89,7 +89,8 @@ class Plan:
         return spaces.get(self.experiment, self.scale, self.settings)
 
 
-def open_storage(url: str) -> optuna.storages.RDBStorage:
+@contextmanager
+def open_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
     """Optuna's storage at ``sqlite:///FILE`` or ``postgresql://...``, with the table of claims."""
     if not url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
         raise ValueError(f"--storage must be sqlite:///FILE or postgresql://..., got {url!r}")
@@ -99,6 +100,15 @@ def open_storage(url: str) -> optuna.storages.RDBStorage:
         Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     url = url.replace("postgresql://", "postgresql+psycopg://", 1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = _opened(url, options)
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def _opened(url: str, options: dict[str, Any]) -> optuna.storages.RDBStorage:
     for wait in (0.1, 0.3, 1.0, None):
         try:
             storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
