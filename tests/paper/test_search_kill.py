@@ -1,0 +1,221 @@
+"""kill -9 anything at any moment, or search with two drivers at once: the same search comes out."""
+
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from lpunits.paper.study import Plan, Study, open_storage
+
+TRIALS, KILLS = 24, 10
+PLAN = Plan("pentomino", "smoke", settings=("epochs=8",), trials=TRIALS)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+class Nursery:
+    """Drivers that have loaded everything before they are born, see lives.py."""
+
+    def __init__(self, **environment):
+        script = Path(__file__).with_name("lives.py")
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        environment = {**os.environ, **environment}
+        command = [sys.executable, str(script)]
+        self.process = subprocess.Popen(command, **pipes, env=environment, bufsize=0)
+
+    def bear(self, *tokens):
+        self.process.stdin.write(json.dumps(tokens).encode() + b"\n")
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        """The exit code of the driver."""
+        return int(self.process.stdout.readline())
+
+    def close(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def command(folder, *more, plan=PLAN):
+    places = ("--records", str(folder / "records"), "--work", str(folder / "trials"))
+    return (*plan.command.split()[1:], *places, *more)
+
+
+def outcome(folder, plan=PLAN, url=None):
+    """The trials of a search by number, and its records by key; the time does not count."""
+    found = {}
+    for path in (folder / "records" / "search").glob("*.json"):
+        record = json.loads(path.read_text())
+        assert path.stem == record["key"]
+        found[path.stem] = (record["status"], record["config"], record["outcome"])
+    with open_storage(url or f"sqlite:///{folder}/records/search/studies.db") as storage:
+        study = Study(plan, storage)
+        assert study.over
+        trials = [
+            (t.number, t.state, t.value, t.params, t.user_attrs["key"]) for t in study.finished()
+        ]
+        winner = {name: study.tested[name] for name in ("number", "test", "key")}
+    assert len(trials) == plan.trials
+    return trials, winner, found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(nursery, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    nursery.bear(*command(folder, "--jobs", "2"))
+    assert nursery.end() == 0
+    trials, winner, found = outcome(folder)
+    assert len(found) == TRIALS + 1
+    assert len({key for *_, key in trials}) == TRIALS
+    return trials, winner, found
+
+
+def processes():
+    """Every process: its parent and its command line."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            found[int(folder.name)] = parent, (folder / "cmdline").read_text()
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def workers_of(driver):
+    """The processes of trials: children of the driver's fork server."""
+    found = processes()
+    servers = {
+        p for p, (parent, line) in found.items() if parent == driver and "forkserver" in line
+    }
+    return [p for p, (parent, _) in found.items() if parent in servers]
+
+
+def disturbed(nursery, folder, tokens, workers):
+    """Kill drivers and workers at random moments, spread over the search; then let it finish."""
+    rng = random.Random(0)
+    victims = ["driver"] * 3 + ["worker"] * (KILLS - 3)
+    rng.shuffle(victims)
+    driver = nursery.bear(*tokens)
+    deadline = time.monotonic() + 300
+    for count, victim in enumerate(victims):
+        due = count * (TRIALS - 6) // KILLS
+        while True:
+            assert time.monotonic() < deadline
+            assert os.path.exists(f"/proc/{driver}")
+            enough = len(list(folder.glob("records/search/*.json"))) >= due
+            alive = workers(driver)
+            if enough and alive:
+                break
+            time.sleep(0.05)
+        time.sleep(rng.uniform(0, 0.8))
+        if victim == "driver":
+            os.kill(driver, signal.SIGKILL)
+            assert nursery.end() == -signal.SIGKILL
+            driver = nursery.bear(*tokens)
+            continue
+        while not (alive := workers(driver)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(rng.choice(alive), signal.SIGKILL)
+    assert nursery.end() == 0
+
+
+def test_processes_and_drivers_are_killed(nursery, undisturbed, tmp_path):
+    disturbed(nursery, tmp_path, command(tmp_path, "--jobs", "2"), workers_of)
+    assert outcome(tmp_path) == undisturbed
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a Ray cluster of our own, and the environment with its token."""
+    pytest.importorskip("ray", reason="needs lpunits[ray]")
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # the paths of sockets must be short
+    (folder / "token").write_text(secrets.token_hex(32))
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+    start += ["--node-ip-address=127.0.0.1", f"--port={port}", "--num-cpus=2"]
+    start += ["--include-dashboard=false", f"--temp-dir={folder}", "--disable-usage-stats"]
+    with (folder / "log").open("w") as log:
+        head = subprocess.Popen(
+            start, env={**os.environ, **token}, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + 100
+        while "--block" not in (folder / "log").read_text():
+            assert head.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}", token
+    finally:
+        head.terminate()
+        head.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_workers(driver):
+    return [p for p, (_, line) in processes().items() if line.startswith("ray::_task")]
+
+
+def test_ray_workers_and_drivers_are_killed(cluster, undisturbed, tmp_path):
+    address, token = cluster
+    nursery = Nursery(**token)
+    try:
+        disturbed(nursery, tmp_path, command(tmp_path, "--ray", address), ray_workers)
+    finally:
+        nursery.close()
+    assert outcome(tmp_path) == undisturbed
+
+
+def test_without_the_token_the_cluster_is_closed(cluster, tmp_path):
+    address, token = cluster
+    wrong = {**os.environ, **token, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    tokens = [sys.executable, "-m", "lpunits", *command(tmp_path, "--ray", address)]
+    ended = subprocess.run(tokens, env=wrong, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert f"lpunits: --ray {address}: no cluster could be reached" in ended.stderr
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_two_drivers_at_once(database, request, tmp_path):
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    if database == "postgresql":
+        url = request.getfixturevalue("postgresql")
+    plan = Plan("pentomino", "smoke", trials=12)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    drivers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "lpunits", *command(f, "--storage", url, plan=plan)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for f in folders
+    ]
+    said = [driver.communicate() for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0], said
+    trials, winner, first = outcome(folders[0], plan, url)
+    _, _, second = outcome(folders[1], plan, url)
+    assert first
+    assert second
+    assert not set(first) & set(second)  # no trial twice, the test of the winner included
+    assert set(first) | set(second) == {key for *_, key in trials} | {winner["key"]}
