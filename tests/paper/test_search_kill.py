@@ -18,7 +18,9 @@ import pytest
 from lpunits.paper.study import Plan, Study, open_storage
 
 TRIALS, KILLS = 24, 10
-PLAN = Plan("pentomino", "smoke", settings=("epochs=8",), trials=TRIALS)
+# Data that needs no import, since every process that replaces a killed one would have to wait.
+DATA = ("data=curve", "data_options=(('points',500),)")
+PLAN = Plan("mnist", "smoke", settings=(*DATA, "epochs=8"), trials=TRIALS)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -84,6 +86,8 @@ def undisturbed(nursery, tmp_path_factory):
     trials, winner, found = outcome(folder)
     assert len(found) == TRIALS + 1
     assert len({key for *_, key in trials}) == TRIALS
+    values = [value for _, _, value, *_ in trials]
+    assert values.index(min(values)) == winner["number"] != 0
     return trials, winner, found
 
 
@@ -97,50 +101,6 @@ def processes():
         except (OSError, ValueError):
             continue
     return found
-
-
-def workers_of(driver):
-    """The processes of trials: children of the driver's fork server."""
-    found = processes()
-    servers = {
-        p for p, (parent, line) in found.items() if parent == driver and "forkserver" in line
-    }
-    return [p for p, (parent, _) in found.items() if parent in servers]
-
-
-def disturbed(nursery, folder, tokens, workers):
-    """Kill drivers and workers at random moments, spread over the search; then let it finish."""
-    rng = random.Random(0)
-    victims = ["driver"] * 3 + ["worker"] * (KILLS - 3)
-    rng.shuffle(victims)
-    driver = nursery.bear(*tokens)
-    deadline = time.monotonic() + 300
-    for count, victim in enumerate(victims):
-        due = count * (TRIALS - 6) // KILLS
-        while True:
-            assert time.monotonic() < deadline
-            assert os.path.exists(f"/proc/{driver}")
-            enough = len(list(folder.glob("records/search/*.json"))) >= due
-            alive = workers(driver)
-            if enough and alive:
-                break
-            time.sleep(0.05)
-        time.sleep(rng.uniform(0, 0.8))
-        if victim == "driver":
-            os.kill(driver, signal.SIGKILL)
-            assert nursery.end() == -signal.SIGKILL
-            driver = nursery.bear(*tokens)
-            continue
-        while not (alive := workers(driver)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        os.kill(rng.choice(alive), signal.SIGKILL)
-    assert nursery.end() == 0
-
-
-def test_processes_and_drivers_are_killed(nursery, undisturbed, tmp_path):
-    disturbed(nursery, tmp_path, command(tmp_path, "--jobs", "2"), workers_of)
-    assert outcome(tmp_path) == undisturbed
 
 
 @pytest.fixture(scope="module")
@@ -173,17 +133,50 @@ def cluster():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def ray_workers(driver):
-    return [p for p, (_, line) in processes().items() if line.startswith("ray::_task")]
+def workers_of(driver, on_ray):
+    """The processes of trials: of Ray, or children of the driver's fork server."""
+    found = processes()
+    if on_ray:
+        return [p for p, (_, line) in found.items() if line.startswith("ray::_task")]
+    servers = {p for p, (up, line) in found.items() if up == driver and "forkserver" in line}
+    return [p for p, (parent, _) in found.items() if parent in servers]
 
 
-def test_ray_workers_and_drivers_are_killed(cluster, undisturbed, tmp_path):
+def test_drivers_processes_and_ray_workers_are_killed(cluster, undisturbed, tmp_path):
+    """One search by three drivers, the second on Ray; of each so many processes are killed."""
     address, token = cluster
+    engines = [("--jobs", "2"), ("--ray", address), ("--jobs", "2")]
+    kills, records = 0, (tmp_path / "records" / "search").glob
+    rng = random.Random(0)
     nursery = Nursery(**token)
     try:
-        disturbed(nursery, tmp_path, command(tmp_path, "--ray", address), ray_workers)
+        for engine, workers in zip(engines, (4, 3, 1), strict=True):
+            driver = nursery.bear(*command(tmp_path, *engine))
+            for _ in range(workers + (engine is not engines[-1])):
+                due = kills * (TRIALS - 6) // KILLS  # spread over the search
+                deadline = time.monotonic() + 200
+                while len(list(records("*.json"))) < due or not workers_of(
+                    driver, "--ray" in engine
+                ):
+                    assert time.monotonic() < deadline
+                    assert Path(f"/proc/{driver}").exists()
+                    time.sleep(0.02)
+                time.sleep(rng.uniform(0, 0.5))
+                if workers:
+                    alive = workers_of(driver, "--ray" in engine)
+                    if not alive:
+                        continue
+                    victim, workers = rng.choice(alive), workers - 1
+                else:
+                    victim = driver
+                os.kill(victim, signal.SIGKILL)
+                kills += 1
+            if engine is not engines[-1]:
+                assert nursery.end() == -signal.SIGKILL
+        assert nursery.end() == 0
     finally:
         nursery.close()
+    assert kills >= KILLS
     assert outcome(tmp_path) == undisturbed
 
 
@@ -201,7 +194,7 @@ def test_two_drivers_at_once(database, request, tmp_path):
     url = f"sqlite:///{tmp_path / 'studies.db'}"
     if database == "postgresql":
         url = request.getfixturevalue("postgresql")
-    plan = Plan("pentomino", "smoke", trials=12)
+    plan = Plan("mnist", "smoke", settings=DATA, trials=12)
     folders = [tmp_path / "one", tmp_path / "two"]
     drivers = [
         subprocess.Popen(
