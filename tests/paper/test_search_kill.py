@@ -142,41 +142,41 @@ def workers_of(driver, on_ray):
     return [p for p, (parent, _) in found.items() if parent in servers]
 
 
+def kill(who, driver, on_ray, records, due, rng):
+    """Kill a driver or a worker at a random moment after so many records were written."""
+    deadline = time.monotonic() + 200
+    while True:
+        assert time.monotonic() < deadline
+        assert Path(f"/proc/{driver}").exists()
+        if len(list(records.glob("*.json"))) >= due and workers_of(driver, on_ray):
+            time.sleep(rng.uniform(0, 0.5))
+            if alive := [driver] if who == "driver" else workers_of(driver, on_ray):
+                os.kill(rng.choice(alive), signal.SIGKILL)
+                return
+        time.sleep(0.02)
+
+
 def test_drivers_processes_and_ray_workers_are_killed(cluster, undisturbed, tmp_path):
-    """One search by three drivers, the second on Ray; of each so many processes are killed."""
+    """One search by three drivers, the second one on Ray."""
     address, token = cluster
-    engines = [("--jobs", "2"), ("--ray", address), ("--jobs", "2")]
-    kills, records = 0, (tmp_path / "records" / "search").glob
-    rng = random.Random(0)
-    nursery = Nursery(**token)
+    lives = [
+        (("--jobs", "2"), ["worker"] * 4 + ["driver"]),
+        (("--ray", address), ["worker"] * 3 + ["driver"]),
+        (("--jobs", "2"), ["worker"]),
+    ]
+    kills, rng, nursery = 0, random.Random(0), Nursery(**token)
     try:
-        for engine, workers in zip(engines, (4, 3, 1), strict=True):
+        for engine, victims in lives:
             driver = nursery.bear(*command(tmp_path, *engine))
-            for _ in range(workers + (engine is not engines[-1])):
+            for who in victims:
                 due = kills * (TRIALS - 6) // KILLS  # spread over the search
-                deadline = time.monotonic() + 200
-                while len(list(records("*.json"))) < due or not workers_of(
-                    driver, "--ray" in engine
-                ):
-                    assert time.monotonic() < deadline
-                    assert Path(f"/proc/{driver}").exists()
-                    time.sleep(0.02)
-                time.sleep(rng.uniform(0, 0.5))
-                if workers:
-                    alive = workers_of(driver, "--ray" in engine)
-                    if not alive:
-                        continue
-                    victim, workers = rng.choice(alive), workers - 1
-                else:
-                    victim = driver
-                os.kill(victim, signal.SIGKILL)
+                records = tmp_path / "records" / "search"
+                kill(who, driver, "--ray" in engine, records, due, rng)
                 kills += 1
-            if engine is not engines[-1]:
-                assert nursery.end() == -signal.SIGKILL
-        assert nursery.end() == 0
+            assert nursery.end() == (-signal.SIGKILL if who == "driver" else 0)
     finally:
         nursery.close()
-    assert kills >= KILLS
+    assert kills == KILLS
     assert outcome(tmp_path) == undisturbed
 
 
