@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lpunits.paper.study import Plan, Study, open_storage
@@ -110,6 +111,7 @@ def cluster():
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # the paths of sockets must be short
     (folder / "token").write_text(secrets.token_hex(32))
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(folder / "token")}
+    token |= {"LPUNITS_DATA": str(folder / "none"), "LPUNITS_CACHE": str(folder / "cache")}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -187,6 +189,23 @@ def test_without_the_token_the_cluster_is_closed(cluster, tmp_path):
     ended = subprocess.run(tokens, env=wrong, capture_output=True, text=True)
     assert ended.returncode == 1
     assert f"lpunits: --ray {address}: no cluster could be reached" in ended.stderr
+
+
+def test_data_is_sent_to_where_it_is_not(cluster, tmp_path):
+    address, environment = cluster
+    savemat = pytest.importorskip("scipy.io").savemat
+    count = np.arange(60)
+    images = np.random.default_rng(0).integers(0, 256, (60, 48, 48), np.uint8)
+    folds = np.stack([(count + k) % 3 + 1 for k in range(5)], 1)
+    arrays = {"images": images, "labs_ex": count[:, None] % 7 + 1, "folds": folds}
+    savemat(tmp_path / "TFD_48x48.mat", arrays)
+    plan = Plan("fer2013", "smoke", settings=("data=tfd", "epochs=1"), trials=1)
+    tokens = [sys.executable, "-m", "lpunits", *command(tmp_path, "--ray", address, plan=plan)]
+    here = {"LPUNITS_DATA": str(tmp_path), "LPUNITS_CACHE": str(tmp_path / "cache")}
+    subprocess.run(tokens, env={**os.environ, **environment, **here}, check=True)
+    assert [status for status, *_ in outcome(tmp_path, plan)[2].values()] == ["finished"] * 2
+    (sent,) = Path(environment["LPUNITS_CACHE"]).glob("shipped/*/TFD_48x48.mat")
+    assert sent.read_bytes() == (tmp_path / "TFD_48x48.mat").read_bytes()
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])

@@ -29,6 +29,7 @@ from lpunits.paper.experiment import Trial
 from lpunits.paper.job import Progress
 from lpunits.paper.records import Record, Records
 
+DATA = os.environ.get("LPUNITS_DATA")  # of this machine
 Shipped = dict[str, tuple[str, Any]]  # by the name of a file: its checksum, and Ray's reference
 
 
@@ -68,7 +69,9 @@ class RayEngine:
 
     def submit(self, trial: Trial) -> None:
         """Begin with a trial, on any machine of the cluster."""
-        files = {name: self._shipped(name) for name in trial.config.datasets}
+        files: Shipped = {}
+        for name in trial.config.datasets:
+            files |= self._shipped(name)
         stream = self._task.remote(self._work_on, trial, self._options.cpus, files)
         self._busy[stream] = trial
 
@@ -131,15 +134,12 @@ def _connect(address: str) -> None:
         raise ValueError(f"--ray {address}: no cluster could be reached ({reason})") from error
 
 
-def _task(
-    work_on: Work, trial: Trial, threads: int, files: dict[str, Shipped]
-) -> Iterator[Progress | Record]:
+def _task(work_on: Work, trial: Trial, threads: int, files: Shipped) -> Iterator[Progress | Record]:
     """One trial, in a worker: its progress, then its record."""
     import torch
 
     torch.set_num_threads(threads)
-    for name, shipped in files.items():
-        _have(name, shipped)
+    _have(trial.config.datasets, files)
     told: queue.SimpleQueue[Progress | Record | BaseException] = queue.SimpleQueue()
 
     def live() -> None:
@@ -156,9 +156,12 @@ def _task(
     yield message
 
 
-def _have(name: str, shipped: Shipped) -> None:
-    """Make sure that the dataset is read from files with these checksums."""
-    sources = datasets.info(name).files
+def _have(names: tuple[str, ...], shipped: Shipped) -> None:
+    """Make sure that the datasets are read from files with these checksums."""
+    os.environ.pop("LPUNITS_DATA", None)
+    if DATA is not None:
+        os.environ["LPUNITS_DATA"] = DATA
+    sources = [source for name in names for source in datasets.info(name).files]
     wanted = {sha for sha, _ in shipped.values()}
     if wanted == {_checksum(*_state(path)) for s in sources for path in s.present()[:1]}:
         return
