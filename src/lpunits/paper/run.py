@@ -21,7 +21,7 @@ from lpunits.paper.job import Job, Progress
 from lpunits.paper.records import Record, Records
 
 console = Console(stderr=True, highlight=False)
-RETRIES = 3  # of a trial on a cluster, whose machines come and go
+RETRIES = 5  # of a trial on a cluster, whose machines come and go, or in a search
 
 
 @dataclass(frozen=True)
