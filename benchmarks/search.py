@@ -24,7 +24,7 @@ FEW, TRIALS = 4, 24
 GAIN = {"processes": 1.7, "ray": 1.5}
 OVERHEAD = 0.3  # seconds
 # Nets of one size on the same data; what still differs does not change the time.
-SETTINGS = ("data=curve", "hidden=(64,64)", "filters=4", "epochs=20", "last_epochs=0")
+SETTINGS = ("data=curve", "hidden=(64,64)", "filters=4", "epochs=8", "last_epochs=0")
 
 
 def seconds(trials: int, jobs: int, ray: Ray | None) -> tuple[float, float]:
