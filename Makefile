@@ -38,7 +38,7 @@ clean:  ## remove everything that the other targets made
 
 # A stamp per set of extras; older than pyproject.toml or constraints.txt means stale.
 .venv/.paper: EXTRAS = paper
-.venv/.dev: EXTRAS = paper,export,dev
+.venv/.dev: EXTRAS = paper,ray,postgresql,export,dev
 .venv/.paper .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "==> installing lpunits[$(EXTRAS)] into .venv (a minute or two)"
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[$(EXTRAS)]"

@@ -87,6 +87,13 @@ def test_no_data_at_all_gives_the_exit_code_1(folder, monkeypatch, capsys):
         (["run", "tabel2"], "lpunits: unknown experiment 'tabel2': did you mean 'table2'?"),
         (["report", "tabel2"], "lpunits: unknown experiment 'tabel2': did you mean 'table2'?"),
         (["run", "toy", "--jobs", "0"], "lpunits: jobs must be a number of at least 1, got 0"),
+        (["search"], "lpunits: search needs the name of an experiment, such as mnist, or --resume"),
+        (["search", "mnit"], "lpunits: there is no search for 'mnit': did you mean 'mnist'?"),
+        (["search", "mnist", "--jobs", "0"], "lpunits: jobs must be a number of at least 1, got 0"),
+        (
+            ["run", "toy", "--ray", "local", "--cpus", "0"],
+            "lpunits: cpus must be a number of at least 1, got 0",
+        ),
         (
             ["run", "mnist", "--set", "epoch=3"],
             "lpunits: --set: no trial has a field 'epoch': did you mean 'epochs'?",
@@ -95,6 +102,36 @@ def test_no_data_at_all_gives_the_exit_code_1(folder, monkeypatch, capsys):
 )
 def test_mistakes_are_answered_by_one_sentence(tokens, sentence):
     assert main(*tokens) == sentence
+
+
+def test_search_then_run_from_it_then_report(capsys, folder):
+    settings = (
+        "--scale",
+        "smoke",
+        "--set",
+        "data=curve",
+        "--set",
+        "data_options=(('points',100),)",
+    )
+    assert main("run", "mnist", *settings, "--from-search") == (
+        "lpunits: --from-search: there is no finished search, run `lpunits search mnist --scale "
+        "smoke --set data=curve --set data_options=(('points',100),)` first"
+    )
+    assert main("search", "mnist", *settings, "--trials", "4", "--sampler", "tpe") == 0
+    out = capsys.readouterr().out
+    assert re.search(
+        r"4 trials, 0 failed, 0 pruned; trial \d wins: .* on test; records: repro", out
+    )
+    assert (
+        main("search", "--resume") == "lpunits: --resume: there is no search here that is not over"
+    )
+    assert main("run", "mnist", *settings, "--from-search", "--seeds", "2") == 0
+    assert capsys.readouterr().out.startswith("1 trials run, 1 had a record, 0 failed")
+    assert not main("report", "mnist", "--scale", "smoke")
+    text = (folder / "reproduction" / "index.html").read_text()
+    assert "Search: mnist smoke tpe 0 data=curve" in text
+    assert len(list((folder / "reproduction" / "figures").glob("search-*-importance-*.svg"))) == 1
+    assert "(n = 2) on test" in text
 
 
 @pytest.mark.parametrize("tokens", [["rum", "toy"], ["run", "toy", "--scale", "huge"]])

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 try:
     from cyclopts import App, Parameter
@@ -16,6 +16,10 @@ from lpunits import cli_data, cli_music
 from lpunits.paper.experiment import SCALES, Scale
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from optuna.storages import RDBStorage
+
     from lpunits.paper.records import Records
 
 app = App(
@@ -67,9 +71,15 @@ def list_all() -> None:
 def run(
     *names: str,
     scale: Scale = "quick",
-    jobs: int = 1,
+    jobs: int | None = None,
+    ray: str | None = None,
+    cpus: int = 1,
+    gpus: float = 0.0,
     set_: Settings | None = None,
     only: str = "",
+    from_search: Annotated[bool, Parameter(negative="")] = False,
+    seeds: int = 5,
+    storage: str | None = None,
     records: Path | None = None,
     work: Path = OUT / "trials",
     tensorboard: Path | None = None,
@@ -82,25 +92,40 @@ def run(
         names: The experiments, as `lpunits list` names them, or `all`.
         scale: smoke takes seconds; quick takes minutes and no download; paper is the real thing.
         jobs: How many trials at a time, in processes among which the threads are divided.
+        ray: Run them on the Ray cluster of this address, such as 10.0.0.1:6379, or local.
+        cpus: Processors for each trial on Ray.
+        gpus: GPUs for each trial on Ray.
         set_: Another value for a field of the configs, as field=value; may be given several times.
         only: Only the trials whose label has this text, such as "musedata, lp, seed 0".
+        from_search: Instead, repeat the winner of `lpunits search` with the same names and --set.
+        seeds: How often the winner is repeated, each time with another seed.
+        storage: Where the search is, if it had a --storage.
         records: The folder of the records; by default results/ for the scale paper, and
             reproduction/records/ for the others.
         work: The folder for checkpoints and trained models.
         tensorboard: Write curves and histograms of the orders to this folder.
     """
     from lpunits.paper import distributed, experiments
+    from lpunits.paper.engines import Ray
     from lpunits.paper.run import run as run_trials
     from lpunits.paper.settings import changed
 
     if not names:
         raise ValueError("run needs the name of an experiment, or all: see `lpunits list`")
-    wanted = [trial for e in experiments.chosen(names) for trial in e.trials(scale)]
-    wanted = [trial for trial in wanted if only in trial.label]
-    if only and not wanted:
-        raise ValueError(f"--only: no trial has {only!r} in its label")
     store = _records(scale, records)
-    ran = run_trials(changed(wanted, set_ or ()), store, work, jobs=jobs, tensorboard=tensorboard)
+    if from_search:
+        from lpunits.paper.study import winners
+
+        with _storage(store.folders[0], storage) as base:
+            wanted = [t for name in names for t in winners(base, name, scale, set_ or (), seeds)]
+    else:
+        wanted = [trial for e in experiments.chosen(names) for trial in e.trials(scale)]
+        wanted = [trial for trial in wanted if only in trial.label]
+        if only and not wanted:
+            raise ValueError(f"--only: no trial has {only!r} in its label")
+        wanted = changed(wanted, set_ or ())
+    cluster = Ray(ray, cpus, gpus) if ray else None
+    ran = run_trials(wanted, store, work, jobs=jobs, ray=cluster, tensorboard=tensorboard)
     if distributed.rank() > 0:
         return 0
     print(
@@ -111,10 +136,79 @@ def run(
 
 
 @app.command
+def search(
+    experiment: str | None = None,
+    /,
+    *,
+    scale: Scale = "quick",
+    trials: int = 50,
+    sampler: Literal["random", "tpe", "asha"] = "random",
+    seed: int = 0,
+    set_: Settings | None = None,
+    jobs: int | None = None,
+    ray: str | None = None,
+    cpus: int = 1,
+    gpus: float = 0.0,
+    storage: str | None = None,
+    trial_timeout: float | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    records: Path | None = None,
+    work: Path = OUT / "trials",
+) -> int:
+    """Search for the values with the lowest validation error; test the winner, once.
+
+    The same command goes on where it stopped, and may be given several times at once.
+
+    Args:
+        experiment: mnist, pentomino, covertype, fer2013, nottingham, jsb or musedata.
+        scale: smoke takes seconds; quick takes minutes and no download; paper is the real thing.
+        trials: How many trials in all.
+        sampler: random as in the paper; tpe looks at the trials before; asha ends bad ones early.
+        seed: Of the values that are drawn.
+        set_: A fixed value for a field of the configs, such as activation=maxout.
+        jobs: How many trials at a time, in processes among which the threads are divided.
+        ray: Run them on the Ray cluster of this address, such as 10.0.0.1:6379, or local.
+        cpus: Processors for each trial on Ray.
+        gpus: GPUs for each trial on Ray.
+        storage: sqlite:///FILE or postgresql://..., for drivers on many machines; by default a
+            file beside the records.
+        trial_timeout: Seconds after which a trial is given up.
+        resume: Go on with every search of the storage that is not over, or those of the experiment.
+        records: The folder of the records, as for `lpunits run`.
+        work: The folder for checkpoints.
+    """
+    from lpunits.paper.engines import Ray, Work
+    from lpunits.paper.records import Records
+    from lpunits.paper.run import check_jobs
+    from lpunits.paper.search import search as run_search
+    from lpunits.paper.study import Plan, unfinished
+
+    check_jobs(jobs)
+    folders = _records(scale, records).folders
+    store = Records(folders[0] / "search", *folders)
+    cluster = Ray(ray, cpus, gpus) if ray else None
+    good = True
+    with _storage(folders[0], storage) as base:
+        if resume:
+            plans = unfinished(base, experiment)
+        elif experiment is None:
+            raise ValueError("search needs the name of an experiment, such as mnist, or --resume")
+        else:
+            plans = [Plan(experiment, scale, sampler, seed, tuple(set_ or ()), trials)]
+        for plan in plans:
+            work_on = Work(store, work)
+            found = run_search(plan, base, work_on, jobs=jobs, ray=cluster, timeout=trial_timeout)
+            print(f"{plan.name}: {found}; records: {store.folders[0]}")
+            good &= found.test is not None
+    return 0 if good else 1
+
+
+@app.command
 def report(
     *names: str,
     scale: Scale | None = None,
     set_: Settings | None = None,
+    storage: str | None = None,
     records: Path | None = None,
     out: Path = OUT,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
@@ -126,6 +220,7 @@ def report(
         names: The experiments to report; all of them if none is named.
         scale: Report this scale alone; by default paper and quick.
         set_: Report the trials that were run with this --set; may be given several times.
+        storage: The storage of the searches to report, if they had a --storage.
         records: The folder of the records; by default results/ and reproduction/records/.
         out: The folder for index.html and figures/.
         open_: Open the page in the browser.
@@ -143,6 +238,15 @@ def report(
     else:
         store, scales = Records(records or RESULTS), (scale or "paper",)
     parts = page.collect(wanted, store, scales, set_ or ())
+    files = [folder / "studies.db" for folder in store.folders if folder.name == "search"]
+    urls = [storage] if storage else [f"sqlite:///{path}" for path in files if path.exists()]
+    if urls:
+        from lpunits.paper import search_report
+        from lpunits.paper.study import open_storage
+
+        for url in urls:
+            with open_storage(url) as base:
+                parts += [p for p in search_report.collect(base, store) if p.scale in scales]
     shown = {part.experiment.name for part in parts}
     missing = [e for e in wanted if e.name not in shown]
     if markdown is not None:
@@ -168,13 +272,20 @@ def bench(
 
 
 def _records(scale: Scale, folder: Path | None) -> "Records":
-    """The folders of the records; the first one is where new ones go."""
+    """The folders of the records, and those of searches; the first one is where new ones go."""
     from lpunits.paper.records import Records
 
-    if folder is not None:
-        return Records(folder)
     quick = OUT / "records"
-    return Records(RESULTS, quick) if scale == "paper" else Records(quick, RESULTS)
+    both = (RESULTS, quick) if scale == "paper" else (quick, RESULTS)
+    folders = both if folder is None else (folder,)
+    return Records(*folders, *(path / "search" for path in folders))
+
+
+def _storage(folder: Path, url: str | None) -> "AbstractContextManager[RDBStorage]":
+    """The storage of searches: by default a file in a folder beside the records."""
+    from lpunits.paper.study import open_storage
+
+    return open_storage(url or f"sqlite:///{folder / 'search' / 'studies.db'}")
 
 
 def main(tokens: list[str] | None = None) -> None:

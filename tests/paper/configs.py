@@ -3,11 +3,13 @@
 import os
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lpunits.paper.datasets.files import StorageError
 from lpunits.paper.job import Job
+from lpunits.paper.spaces import Choice, Real
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,52 @@ class Sum:
         if self.mode == "diverge":
             return {"diverged": "the loss was nan in epoch 1, batch 1", "curve": [1, 2]}
         return {"sum": self.number + seed, "process": os.getpid()}
+
+
+@dataclass(frozen=True)
+class Valley:
+    """A trial for searches: the lower, the nearer x is to 0.3; or what its mode says."""
+
+    x: float = 0.0
+    mode: str = "walk"
+    epochs: int = 9
+    seconds: float = 0.0
+    test: bool = True
+
+    label, datasets, watched = "a valley", (), "height"
+
+    def untested(self) -> "Valley":
+        return replace(self, test=False)
+
+    def score(self, outcome: Mapping[str, Any], split: str = "valid") -> float:
+        return float(outcome[split])
+
+    def run(self, seed: int, job: Job) -> dict[str, Any]:
+        height = (self.x - 0.3) ** 2
+        for epoch in range(self.epochs):
+            job.epoch(epoch + 1, self.epochs, {"height": height + 1 / (epoch + 1)})
+            time.sleep(self.seconds)
+        if self.mode == "raise":
+            raise ArithmeticError("it does not go down")
+        if self.mode == "hang":
+            time.sleep(1000)
+        if self.mode == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.mode == "nan":
+            return {"valid": float("nan")}
+        return {"valid": height} | ({"test": height + 1} if self.test else {})
+
+
+@dataclass(frozen=True)
+class ValleySpace:
+    """Where to look for the lowest point."""
+
+    base: Valley = Valley()
+    x: Real = Real(0.0, 1.0)  # noqa: RUF009
+    mode: Choice | None = None
+
+    def config(self, values: Mapping[str, Any]) -> Valley:
+        return replace(self.base, **values)
+
+    def without(self, names: set[str]) -> "ValleySpace":
+        return self

@@ -13,7 +13,7 @@ import torch
 import torch._dynamo  # the first optimiser of a process would import it
 
 from lpunits import LpLinear, cli
-from lpunits.paper import datasets, experiments, run  # noqa: F401
+from lpunits.paper import datasets, experiments, run, search  # noqa: F401
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -16,6 +16,7 @@ from lpunits.paper.datasets.files import StorageError
 from lpunits.paper.experiment import Trial
 from lpunits.paper.records import Records
 from lpunits.paper.run import run
+from lpunits.paper.train import FeedForward
 
 
 def outcomes(store, trials):
@@ -88,6 +89,22 @@ def test_trials_run_at_the_same_time_with_their_share_of_the_threads(tmp_path):
     processes = {record["outcome"]["process"] for record in ran.new}
     assert len(processes) == 3
     assert os.getpid() not in processes
+
+
+def test_the_same_bits_in_this_process_and_in_others(tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    data = {"data": "curve", "data_options": (("points", 200),), "hidden": (8,), "epochs": 2}
+    trials = [Trial(FeedForward(**data), seed) for seed in (0, 1)]
+    stores = [Records(tmp_path / str(jobs)) for jobs in (1, 2)]
+    try:
+        for jobs, store in enumerate(stores, 1):
+            run(trials, store, tmp_path / "work", jobs=jobs)
+    finally:
+        torch.set_num_threads(threads)
+    for trial in trials:
+        here, there = (store.find(trial)["outcome"] for store in stores)
+        assert here == there
 
 
 def test_trials_without_their_data_are_left_out_and_told(tmp_path, monkeypatch, capsys):

@@ -46,5 +46,11 @@ def _forget_threads() -> None:
     _fused.cache_clear()
 
 
+def trust_fork() -> None:
+    """Serve a forked process after all, if nothing had been computed in the one it is a fork of."""
+    FUSED["cpu"] = "lpunits.kernels.cpu"
+    _fused.cache_clear()
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial is, for the progress bar."""
+    """How far a trial is, for the progress bar and for a search that may stop it."""
 
     done: int
     total: int
     text: str
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -102,7 +103,7 @@ class Job:
         if orders:
             p = torch.cat([values.detach().flatten() for values in orders.values()])
             shown.append(f"p {p.mean():.3g} ({p.min():.3g}..{p.max():.3g})")
-        self.show(Progress(done, total, "  ".join(shown)))
+        self.show(Progress(done, total, "  ".join(shown), dict(values)))
         if self.curves is None:
             return
         if self._writer is None:

@@ -6,8 +6,8 @@ in which the last one ended.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -143,6 +143,7 @@ class Music:
         halvings: Training ends when the rate would be halved once more.
         transpose: Augmentation, which the paper does not have: each piece is moved by up to so many
             semitones up or down, anew at every epoch.
+        test: Evaluate on the test set and keep the model; the trials of a search do neither.
     """
 
     data: str
@@ -167,6 +168,9 @@ class Music:
     patience: int = 5
     halvings: int = 4
     transpose: int = 0
+    test: bool = True
+
+    watched = "valid_nll"  # what a search sees of a running trial, epoch by epoch
 
     def __post_init__(self) -> None:
         info(self.data)  # an unknown name is told at once
@@ -195,6 +199,14 @@ class Music:
     def datasets(self) -> tuple[str, ...]:
         """The one it loads."""
         return (self.data,)
+
+    def untested(self) -> "Music":
+        """The same without the test set: a trial of a search."""
+        return replace(self, test=False)
+
+    def score(self, outcome: Mapping[str, Any], split: str = "valid") -> float:
+        """What a search compares: the negative log-likelihood of a split."""
+        return float(outcome["nll"][split])
 
     def net(self) -> nn.Module:
         """The network, with new weights."""
@@ -258,7 +270,8 @@ class Music:
         if not best:
             return {"diverged": diverged, "curve": facts["curve"]}
         net.load_state_dict(best)
-        job.keep(net)
+        if self.test:
+            job.keep(net)
         return self._outcome(net, data, facts, start) | ({"diverged": diverged} if diverged else {})
 
     def _epoch(
@@ -309,7 +322,9 @@ class Music:
         facts: dict[str, Any],
         start: dict[str, Tensor],
     ) -> dict[str, Any]:
-        splits = {"train": data.train, "valid": data.valid, "test": data.test}
+        splits = {"train": data.train, "valid": data.valid}
+        if self.test:
+            splits["test"] = data.test
         found = {name: music_nll(net, part.features) for name, part in splits.items()}
         outcome: dict[str, Any] = {
             "nll": {name: nll.pooled for name, nll in found.items()},
@@ -323,7 +338,8 @@ class Music:
                 {"layer": name, "initial": rounded(start[name]), "final": rounded(p)}
                 for name, p in orders(net).items()
             ]
-            outcome["excerpt"] = excerpt(net, data.test.features[0][:EXCERPT])
+            if self.test:
+                outcome["excerpt"] = excerpt(net, data.test.features[0][:EXCERPT])
         return outcome
 
 

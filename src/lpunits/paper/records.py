@@ -1,9 +1,10 @@
 """Records: one JSON file for each finished trial, named by the trial's key.
 
 A record holds the config, the seed, the status (``finished``; ``diverged``: the loss was not
-finite; ``failed``: an exception, or the process died), the error as a sentence, the outcome, wall
-time, threads, ranks, versions, CPU and commit. A finished or diverged trial is not run again; a
-failed one is. A record is written in one step, so that it is whole or not there.
+finite; ``failed``: an exception, or the process died; ``pruned``: a search saw that others are
+better), the error as a sentence, the outcome, wall time, threads, ranks, versions, CPU and commit.
+A finished or diverged trial is not run again; a failed or pruned one is. A record is written in one
+step, so that it is whole or not there.
 """
 
 import datetime
@@ -55,7 +56,8 @@ class Records:
     def missing(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials that have yet to be run, each once."""
         wanted = {trial.key: trial for trial in trials}.values()
-        return [t for t in wanted if (self.find(t) or {}).get("status") in (None, "failed")]
+        done = ("finished", "diverged")
+        return [t for t in wanted if (self.find(t) or {}).get("status") not in done]
 
     def write(self, record: Record) -> Path:
         """Keep a record."""

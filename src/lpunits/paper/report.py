@@ -76,18 +76,10 @@ class Part:
 
     experiment: Experiment
     scale: Scale | None  # None: the experiment has no trials, so it is the same at every scale
-    settings: Sequence[str]
+    command: str  # what repeats it
     wanted: Sequence[Trial]
     results: Sequence[Result]
     section: Section
-
-    @property
-    def command(self) -> str:
-        """What repeats it."""
-        scale = "" if self.scale in (None, "quick") else f" --scale {self.scale}"
-        return f"lpunits run {self.experiment.name}{scale}" + "".join(
-            f" --set {setting}" for setting in self.settings
-        )
 
 
 def collect(
@@ -100,7 +92,7 @@ def collect(
     parts = []
     for experiment in experiments:
         if not any(experiment.trials(scale) for scale in SCALES):
-            parts.append(Part(experiment, None, (), (), (), experiment.section(())))
+            parts.append(Part(experiment, None, "", (), (), experiment.section(())))
             continue
         at = {scale: changed(experiment.trials(scale), settings) for scale in scales}
         for scale in scales:
@@ -111,7 +103,10 @@ def collect(
             # Some trials that a smaller scale has as well do not make it a run of this one.
             if results and not (borrowed and len(found) < len({trial.key for trial in wanted})):
                 section = experiment.section(results)
-                parts.append(Part(experiment, scale, settings, wanted, results, section))
+                command = f"lpunits run {experiment.name}" + "".join(
+                    [f" --scale {scale}" * (scale != "quick"), *(f" --set {s}" for s in settings)]
+                )
+                parts.append(Part(experiment, scale, command, wanted, results, section))
     return parts
 
 

@@ -19,8 +19,8 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,7 @@ class Training(ABC):
         average: How much of the running mean of the weights an update keeps; 0: there is no mean.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The rate at the start of the last stage; it falls as in the first.
+        test: Evaluate on the test set and keep the model; the trials of a search do neither.
     """
 
     data: str
@@ -88,6 +89,9 @@ class Training(ABC):
     average: float = 0.0
     last_epochs: int = 0
     last_lr: float = 0.05
+    test: bool = True
+
+    watched = "valid_error"  # what a search sees of a running trial, epoch by epoch
 
     def __post_init__(self) -> None:
         datasets.info(self.data)  # an unknown name is told at once
@@ -131,6 +135,15 @@ class Training(ABC):
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """Train, and evaluate the weights that validation chose."""
         return _Run(self, seed, job).outcome()
+
+    def untested(self) -> Self:
+        """The same up to the choice of the weights, without the test set: a trial of a search."""
+        return replace(self, test=False, last_epochs=0)
+
+    def score(self, outcome: Mapping[str, Any], split: str = "valid") -> float:
+        """What a search compares: the error that is reported of a split."""
+        last = outcome.get("last_stage", {})
+        return float(last.get(split, outcome["metrics"][split])["error"])
 
     def build_optimizer(self, model: nn.Module) -> Optimizer:
         """Weights, biases, orders and centres: each with the rate and the limits of its own."""
@@ -237,7 +250,8 @@ class _Run:
         if "diverged" not in found:
             found["parameters"] = sum(p.numel() for p in self.model.parameters())
             found["weights_sha256"] = _sha256(self.model.state_dict())
-            self.job.keep(self.model)
+            if self.config.test:
+                self.job.keep(self.model)
         return found | {"curve": self.state["curve"]}
 
     def first_stage_is_over(self) -> bool:
@@ -265,7 +279,9 @@ class _Run:
         """Go back to the weights that validation chose, and evaluate them."""
         self.model.load_state_dict(self.best)
         self.averaged.clear()
-        splits = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
+        splits = {"train": self.data.train, "valid": self.data.valid}
+        if self.config.test:
+            splits["test"] = self.data.test
         self.state["chosen"] = {name: self.evaluated(split) for name, split in splits.items()}
         self.state["stage"] = "last" if self.config.last_epochs else "done"
         self.state["epoch"] = 0
