@@ -14,9 +14,9 @@ from configs import Sum
 
 from lpunits.paper.datasets.files import StorageError
 from lpunits.paper.experiment import Trial
+from lpunits.paper.networks import FeedForward
 from lpunits.paper.records import Records
 from lpunits.paper.run import run
-from lpunits.paper.train import FeedForward
 
 
 def outcomes(store, trials):
