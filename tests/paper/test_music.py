@@ -13,11 +13,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from lpunits import DOTRNN
 from lpunits.paper.datasets import load
+from lpunits.paper.engines import attempt
 from lpunits.paper.experiment import Trial
 from lpunits.paper.job import Job
 from lpunits.paper.midi import load_model
 from lpunits.paper.music import Music, check_rolls, music_nll, transposed, windows
-from lpunits.paper.run import attempt
 
 SMALL = Music("chords", hidden=12, units=10, output_units=10, epochs=3, batch=40, lr=0.01)
 MODELS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh", "rnn", "gru")

@@ -44,7 +44,7 @@ def load_model(path: Path) -> nn.Module:
 def _config(values: dict[str, Any]) -> Music:
     known = {f.name: f for f in fields(Music)}
     for name, value in values.items():
-        if name not in known or type(value) not in (str, int, float):
+        if name not in known or type(value) not in (str, int, float, bool):
             raise ValueError(f"no such setting: {name} = {value!r}")
     return Music(**values)
 
