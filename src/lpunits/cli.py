@@ -177,6 +177,7 @@ def search(
         records: The folder of the records, as for `lpunits run`.
         work: The folder for checkpoints.
     """
+    from lpunits.paper.datasets.files import make_folder
     from lpunits.paper.engines import Ray, Work
     from lpunits.paper.records import Records
     from lpunits.paper.run import check_jobs
@@ -186,6 +187,8 @@ def search(
     check_jobs(jobs)
     folders = _records(scale, records).folders
     store = Records(folders[0] / "search", *folders)
+    for folder in (store.folders[0], work):  # before anything has cost time
+        make_folder(folder)
     cluster = Ray(ray, cpus, gpus) if ray else None
     good = True
     with _storage(folders[0], storage) as base:

@@ -19,7 +19,7 @@ def disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
     try:
-        mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", folder)
+        mount("-t", "tmpfs", "-o", "size=8m", "tmpfs", folder)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("needs the right to mount a file system")
     yield folder
@@ -46,8 +46,12 @@ class Place:
 
     def run(self, only=ALL):
         """Exit code, and the lines that were said."""
+        return self.say(*COMMAND, only)
+
+    def say(self, *tokens):
+        """The same for another command."""
         folders = ["--records", str(self.records), "--work", str(self.work)]
-        line = json.dumps([[*COMMAND, only, *folders, *self.options], str(self.said)])
+        line = json.dumps([[*tokens, *folders, *self.options], str(self.said)])
         self.nursery.stdin.write(line.encode() + b"\n")
         self.nursery.stdout.readline()
         return int(self.nursery.stdout.readline()), self.said.read_text().splitlines()
@@ -108,3 +112,29 @@ def test_a_folder_that_cannot_be_made(nursery, disk, tmp_path):
     place = Place(nursery, disk / "new", tmp_path / "work", tmp_path / "said")
     sentence = f"lpunits: the folder {disk / 'new'} cannot be made: Read-only file system"
     assert place.run() == (1, [sentence])
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["full", "read-only"])
+def test_a_search_goes_on_when_there_is_room_again(closed, nursery, disk, tmp_path):
+    place = Place(nursery, disk / "records", tmp_path / "work", tmp_path / "said")
+    search = ("search", "mnist", "--scale", "smoke", "--set", "epochs=1")
+    assert place.say(*search, "--trials", "2")[0] == 0
+    before = {path: path.read_bytes() for path in disk.rglob("*.json")}
+    assert before
+    if closed:
+        mount("-o", "remount,ro", disk)
+    else:
+        fill(disk)
+    code, said = place.say(*search, "--trials", "4")
+    assert code == 1
+    assert said[-1].startswith("lpunits: ")
+    assert any(word in said[-1] for word in ("bytes are free", "No space left", "read-only")), said
+    assert not [line for line in said if "Traceback" in line]
+    assert {path: path.read_bytes() for path in disk.rglob("*.json")}.items() >= before.items()
+    if closed:
+        mount("-o", "remount,rw", disk)
+    else:
+        (disk / "filler").unlink()
+    code, said = place.say(*search, "--trials", "4")
+    assert code == 0
+    assert "4 trials, 0 failed" in said[-1]

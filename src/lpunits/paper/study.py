@@ -13,6 +13,7 @@ forgets one whose driver dies between two of its steps.)
 
 import hashlib
 import secrets
+import shutil
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ import sqlalchemy as sql
 from optuna.trial import FrozenTrial, TrialState
 
 from lpunits.paper import spaces
+from lpunits.paper.datasets.files import StorageError
 from lpunits.paper.experiment import Scale, Trial
 from lpunits.paper.spaces import Space
 
@@ -103,6 +105,8 @@ def open_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
     storage = _opened(url, options)
     try:
         yield storage
+    except (sql.exc.DBAPIError, optuna.exceptions.StorageInternalError) as error:
+        raise StorageError(f"{_shown(url)} failed: {_reason(error, url)}") from error
     finally:
         storage.remove_session()
         storage.engine.dispose()
@@ -119,11 +123,25 @@ def _opened(url: str, options: dict[str, Any]) -> optuna.storages.RDBStorage:
             return storage
         except (sql.exc.SQLAlchemyError, ImportError) as error:
             if wait is None:
-                shown = sql.make_url(url).render_as_string(hide_password=True)
-                reason = " ".join(str(error).split())
-                raise ValueError(f"--storage {shown} could not be opened: {reason}") from error
+                sentence = f"--storage {_shown(url)} could not be opened: {_reason(error, url)}"
+                raise ValueError(sentence) from error
             time.sleep(wait)  # another driver may be making the same tables
     raise AssertionError
+
+
+def _shown(url: str) -> str:
+    return sql.make_url(url).render_as_string(hide_password=True)
+
+
+def _reason(error: BaseException, url: str) -> str:
+    """What the database itself said, in one line; SQLite does not say that a disk is full."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    reason = " ".join(str(error).split())
+    if url.startswith("sqlite"):
+        free = shutil.disk_usage(Path(url.removeprefix("sqlite:///")).parent).free
+        reason += f" ({free:,} bytes are free there)"
+    return reason
 
 
 def _without_waiting(connection: Any, _: object) -> None:
