@@ -177,7 +177,8 @@ class _Driver:
             running.since = running.since or time.monotonic()
             running.progress = message
             value = message.values.get(running.trial.config.watched)
-            if value is not None and self.study.plan.sampler == "asha" and running.asked:
+            pruning = self.study.plan.sampler == "asha" and message.done < message.total
+            if value is not None and pruning and running.asked:
                 behind = [self.study.behind(a, message.done, value) for a in running.asked]
                 if all(behind):
                     self.end(running, "pruned", f"behind others after epoch {message.done}")
