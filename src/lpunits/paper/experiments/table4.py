@@ -19,7 +19,7 @@ from lpunits.paper.experiment import (
     Trial,
     spread,
 )
-from lpunits.paper.figures import COLORS, NAMES, QUIET
+from lpunits.paper.figures import NAMES, order_histograms
 from lpunits.paper.music import Music
 
 # Test NLL in nats per step, for Nottingham, JSB Chorales and MuseData.
@@ -183,20 +183,15 @@ def _orders(results: Sequence[Result]) -> Table:
 
 
 def histogram(results: Sequence[Result]) -> Figure:
-    """The learned orders of each collection, on a logarithmic axis."""
-    names = list(dict.fromkeys(r.config.data for r in results))
-    fig = Figure(figsize=(3.4 * len(names) + 1, 2.8), layout="constrained")
-    for axes, data in zip(fig.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        layers = [layer for r in results if r.config.data == data for layer in r.outcome["orders"]]
-        final = [p for layer in layers for p in layer["final"]]
-        bins = np.geomspace(min(final) * 0.98, max(final) * 1.02, 31)
-        axes.hist(final, bins=list(bins), color=COLORS["lp"])
-        axes.axvline(layers[0]["initial"][0], color=QUIET, ls="--")
-        axes.set(xscale="log", xlabel="order p", ylabel="units", title=SETS.get(data, data))
-        ticks = np.geomspace(bins[0], bins[-1], 5)
-        axes.set_xticks(ticks, [f"{t:.2g}" for t in ticks])
-        axes.minorticks_off()
-    return fig
+    """The learned orders of each collection."""
+    learned: dict[str, list[float]] = {}
+    starts: dict[str, float] = {}
+    for r in results:
+        name = SETS.get(r.config.data, r.config.data)
+        for layer in r.outcome["orders"]:
+            learned.setdefault(name, []).extend(layer["final"])
+            starts.setdefault(name, layer["initial"][0])
+    return order_histograms({name: np.array(p) for name, p in learned.items()}, starts)
 
 
 def roll(result: Result) -> Figure:
