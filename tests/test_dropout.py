@@ -98,3 +98,12 @@ def test_not_contiguous_and_empty():
 def test_vmap_takes_torchs_own():
     y = torch.func.vmap(Dropout(0.5), randomness="different")(torch.ones(4, 100))
     assert set(y.unique().tolist()) == {0.0, 2.0}
+
+
+def test_forward_mode_keeps_the_tangent():
+    x, tangent = torch.ones(100), torch.full((100,), 3.0)
+    with torch.autograd.forward_ad.dual_level():
+        dual = Dropout(0.5)(torch.autograd.forward_ad.make_dual(x, tangent))
+        y, dy = torch.autograd.forward_ad.unpack_dual(dual)
+        torch.testing.assert_close(dy, 3 * y)
+        assert set(y.unique().tolist()) == {0.0, 2.0}

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lpunits.functional import inside_a_transform
+
 
 class Dropout(nn.Dropout):
     """:class:`torch.nn.Dropout`, drawn by a hash of the entry's position instead of one by one.
@@ -24,15 +26,16 @@ class Dropout(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:
         """Entries are 0 with probability ``p`` while training; in evaluation nothing happens."""
         kernel = None
-        watched = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        if self.training and self.p and not watched:
+        if self.training and self.p and not inside_a_transform(input):
             kernel = _fused()
         if kernel is None or not kernel.supports(input):
             return super().forward(input)
         if self.p == 1:
             return input * 0
-        u: Tensor = _Masked.apply(input, self.p, int(torch.randint(2**62, ())), kernel)  # type: ignore[no-untyped-call]
-        return u
+        seed = int(torch.randint(2**62, ()))
+        if not input.requires_grad:
+            return kernel.masked(input, self.p, seed)  # type: ignore[no-any-return]
+        return _Masked.apply(input, self.p, seed, kernel)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Masked(torch.autograd.Function):
@@ -45,8 +48,9 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rate, seed, kernel = ctx.mask
-        # The gradient is masked as the input was, which can be differentiated again.
-        return _Masked.apply(grad, rate, seed, kernel), None, None, None  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled():  # what is done to the gradient is to be differentiated again
+            return _Masked.apply(grad, rate, seed, kernel), None, None, None  # type: ignore[no-untyped-call]
+        return kernel.masked(grad, rate, seed), None, None, None
 
 
 @cache

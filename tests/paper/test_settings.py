@@ -25,6 +25,7 @@ TRIALS = [Trial(Sum(), 0), Trial(FeedForward("digits"), 1)]
         ("max_norm=2", 2),
         ("order=inf", math.inf),
         ("learn_order=False", False),
+        ("learn_order=false", False),
         ("data=curve", "curve"),
         ("data_options=(('points', 10),)", (("points", 10),)),
     ],

@@ -26,34 +26,23 @@ _record = struct.Struct("5q4f")
 _WORDS = _record.size // 8
 
 
-def supports(update: Any) -> bool:
-    """Whether the tensors of an update are what the compiled step takes."""
-    return all(
-        t.dtype is torch.float32 and t.device.type == "cpu" and t.is_contiguous()
-        for t in (update.weight, update.velocity, update.grad)
-    )
+def descend(updates: Sequence[Any]) -> bool:
+    """Make all the updates, as :mod:`lpunits.optim.sgd` describes them, in place.
 
-
-def descend(updates: Sequence[Any]) -> None:
-    """Make all the updates, as :mod:`lpunits.optim.sgd` describes them, in place."""
-    table = b"".join(
-        _record.pack(
-            u.weight.data_ptr(),
-            u.velocity.data_ptr(),
-            u.grad.data_ptr(),
-            u.weight.numel() // u.filter_size,
-            u.filter_size,
-            u.lr,
-            u.momentum,
-            u.weight_decay,
-            u.max_norm,
-        )
-        for u in updates
-        if u.weight.numel()
-    )
-    small = sum(u.weight.numel() for u in updates) < SMALLEST_PARALLEL
-    threads = 1 if small or not simd.PARALLEL else torch.get_num_threads()
-    _function(threads)(struct.pack("q", len(table) // _record.size) + table)
+    Returns False, and does nothing, if a tensor is not what the compiled step takes.
+    """
+    records, values = [], 0
+    for weight, velocity, grad, size, *numbers in updates:
+        for t in (weight, velocity, grad):
+            if t.dtype is not torch.float32 or not t.is_cpu or not t.is_contiguous():
+                return False
+        if count := weight.numel():
+            addresses = weight.data_ptr(), velocity.data_ptr(), grad.data_ptr()
+            records.append(_record.pack(*addresses, count // size, size, *numbers))
+            values += count
+    threads = torch.get_num_threads() if simd.PARALLEL and values >= SMALLEST_PARALLEL else 1
+    _function(threads)(struct.pack("q", len(records)) + b"".join(records))
+    return True
 
 
 @cache

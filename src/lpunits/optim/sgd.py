@@ -77,36 +77,39 @@ class SGD(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        updates = [
-            self._update(parameter, group)
-            for group in self.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
-        ]
+        updates = [update for group in self.param_groups for update in self._updates(group)]
         kernel = _fused()
-        if kernel is not None and all(map(kernel.supports, updates)):
-            kernel.descend(updates)
-        else:
+        if kernel is None or not kernel.descend(updates):
             for update in updates:
                 _descend(update)
         return loss
 
-    def _update(self, weight: Tensor, group: dict[str, Any]) -> "Update":
-        state = self.state[weight]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(weight)
-        bound = None if weight.ndim < 2 else group["max_norm"]
-        assert weight.grad is not None
-        return Update(
-            weight,
-            state["momentum_buffer"],
-            weight.grad,
-            weight.shape[-1] if weight.ndim > 1 else max(weight.numel(), 1),
-            group["lr"],
-            group["momentum"],
-            group["weight_decay"],
-            math.inf if bound is None else bound,
-        )
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients; torch's own also looks for what this class does not have."""
+        if not set_to_none:
+            super().zero_grad(set_to_none=False)
+            return
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    def _updates(self, group: dict[str, Any]) -> "list[Update]":
+        lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
+        bound = math.inf if group["max_norm"] is None else group["max_norm"]
+        updates = []
+        for weight in group["params"]:
+            if (grad := weight.grad) is None:
+                continue
+            state = self.state[weight]
+            if not state:
+                state["momentum_buffer"] = torch.zeros_like(weight)
+            velocity = state["momentum_buffer"]
+            if weight.ndim > 1:
+                size, limit = weight.shape[-1], bound
+            else:
+                size, limit = max(weight.numel(), 1), math.inf
+            updates.append(Update(weight, velocity, grad, size, lr, momentum, decay, limit))
+        return updates
 
 
 class Update(NamedTuple):

@@ -46,7 +46,7 @@ def _parsed(name: str, text: str, hint: Any) -> Any:
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        value = {"inf": float("inf")}.get(text, text)
+        value = {"inf": float("inf"), "true": True, "false": False}.get(text, text)
     if _fits(text, hint) and not _fits(value, hint):
         value = text  # a word, or a number that is meant as one
     if not _fits(value, hint):
