@@ -11,11 +11,26 @@ from torch import nn
 from torch.func import functional_call, grad, jvp, vmap
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
-from lpunits import DOTRNN, DTRNN, Dropout, LpLinear, MaxoutLinear, param_groups, reference
+from lpunits import (
+    DOTRNN,
+    DTRNN,
+    Dropout,
+    LpLinear,
+    MaxoutLinear,
+    param_groups,
+    recurrence,
+    reference,
+)
 from lpunits.mlp import ACTIVATIONS
 
 DOUBLE = torch.float64
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+@pytest.fixture
+def short_parts(monkeypatch):
+    """The backward takes a sequence in parts: here of so few rows that short ones have several."""
+    monkeypatch.setattr(recurrence, "ROWS_OF_A_PART", 8)
 
 
 def build(activation="lp", units=6, dtype=DOUBLE, **options):
@@ -76,6 +91,7 @@ def check(found, expected, dtype):
         )
 
 
+@pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("units", [6, (6, 7)], ids=["one layer", "two layers"])
@@ -96,6 +112,7 @@ def test_states_and_all_gradients_are_those_of_a_plain_loop(
     check({"states": out} | found, {"states": true} | expected, dtype)
 
 
+@pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -148,6 +165,7 @@ def test_padding_costs_nothing(monkeypatch):
     assert sum(rows) == 2 * 103  # the recurrent product, and the one to the state
 
 
+@pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("per", ["step", "sequence"])
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 def test_dropout(per, recompute):

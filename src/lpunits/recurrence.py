@@ -4,8 +4,8 @@ r"""A deep transition over a whole sequence, as one differentiable operation.
 
 Automatic differentiation of a loop spends most of its time on bookkeeping. Here everything that
 does not depend on the previous state is one product over all steps, before the loop forward (the
-input) or behind the loop backward (the weights); inside there are the two recurrent products and
-the units.
+input) or behind parts of the loop backward (the weights); inside there are the two recurrent
+products and the units.
 
 The rows of a sequence lie in the order of a :class:`~torch.nn.utils.rnn.PackedSequence`: first the
 first step of every sequence, then the second of those that have one, the longest sequences first.
@@ -14,6 +14,7 @@ So step t works on the first ``batch_sizes[t]`` rows of the state, and there is 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +26,7 @@ from lpunits.functional import inside_a_transform, lp_pool
 from lpunits.kernels import kernel_for, plain
 
 ELEMENTWISE = ("relu", "sigmoid", "tanh")
+ROWS_OF_A_PART = 1024  # enough for products at full speed, few enough to stay in a cache
 FEW_STEPS = 8  # below, turning the weights round costs more than it saves
 
 
@@ -62,7 +64,7 @@ def recur(
     """The states ``(rows, hidden)`` after every step, and the last one of each sequence.
 
     With ``recompute`` nothing but the states is kept for the backward, which then makes the
-    projections again, in one product over all steps.
+    projections again, for a part of the sequence at a time.
     """
     plan = _Plan(tuple(batch_sizes), tuple((la.kind, la.filters) for la in layers), recompute)
     tensors = [t for layer in layers for t in layer.tensors]
@@ -104,10 +106,15 @@ class _Plan:
             return self.steps(mask)
         return tuple(mask[:n] for n in self.batch_sizes)
 
-    def before(self, h: Tensor, states: Tensor) -> Tensor:
-        """The state that each row of input meets, from the initial ones and those after it."""
-        steps = [h, *self.steps(states)]
-        return torch.cat([rows[:n] for rows, n in zip(steps, self.batch_sizes, strict=False)])
+    def parts(self) -> list[tuple[slice, slice]]:
+        """The sequence in parts of not many rows: which steps, and which rows."""
+        ends = list(accumulate(self.batch_sizes, initial=0))
+        parts, start = [], 0
+        for stop in range(1, len(ends)):
+            if stop == len(ends) - 1 or ends[stop + 1] - ends[start] > ROWS_OF_A_PART:
+                parts.append((slice(start, stop), slice(ends[start], ends[stop])))
+                start = stop
+        return parts
 
     def last(self, states: Tensor) -> Tensor:
         """The state in which each sequence ends; ``states`` are those after each step."""
@@ -166,59 +173,82 @@ class _Recurrence(torch.autograd.Function):
         inputs, kept = inputs[: 5 + 4 * deep], inputs[5 + 4 * deep :]
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
             return None, *_graph(plan, inputs, ctx.needs_input_grad[1:], (grad, grad_last))
-        x, h, V, W, _, *tensors = inputs
-        layers, before = plan.layers(tensors), plan.before(h, out)
-        if not kept:
-            kept = _again(plan, x, before, V, layers)
-        z, s = kept[:deep], kept[deep:]
+        return None, *_backward(plan, inputs, ctx.needs_input_grad[1:], out, kept, grad, grad_last)
 
-        da = torch.empty_like(out)
-        dz = [torch.empty_like(t) for t in z]
-        needs = ctx.needs_input_grad[1:]
-        dp = [
-            torch.zeros_like(layer.order) if layer.order is not None and needs[7 + 4 * i] else None
-            for i, layer in enumerate(layers)
-        ]
-        dh = torch.zeros_like(h) if grad_last is None else grad_last.clone()
-        grads = grad if grad is None else plan.steps(grad)
-        masks = [plan.masks(layer.mask) for layer in layers]
-        hs, das = plan.steps(out), plan.steps(da)
-        dzs = list(map(plan.steps, dz))
-        groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
-        dgroups = [plan.steps(_groups(la, t)) for la, t in zip(layers, dz, strict=True)]
-        kernel = kernel_for(z[0])
-        dhs = [dh] * len(hs) if plan.even else [dh[:n] for n in plan.batch_sizes]
-        tanh_backward = torch.ops.aten.tanh_backward.grad_input
-        from_the_top = list(enumerate(layers))[::-1]
-        for t in reversed(range(len(hs))):
+
+def _backward(
+    plan: _Plan,
+    inputs: Sequence[Any],
+    needs: Sequence[bool],
+    out: Tensor,
+    kept: Sequence[Tensor],
+    grad: Tensor | None,
+    grad_last: Tensor | None,
+) -> list[Tensor | None]:
+    """The gradients of the inputs that need one, part by part from the end of the sequence.
+
+    What a part leaves behind goes into the gradients of the weights in one product, so that the
+    gradients of the projections are never kept for more than a part.
+    """
+    x, h, V, W, _, *tensors = inputs
+    layers, deep = plan.layers(tensors), len(plan.units)
+    found = [torch.zeros_like(t) if need else None for t, need in zip(inputs, needs, strict=True)]
+    dx, _, dV, dW, db, *by_layer = found
+    dU, dc, dp, _ = (by_layer[i::4] for i in range(4))
+    dh = torch.zeros_like(h) if grad_last is None else grad_last.clone()
+    dhs = [dh] * len(plan.batch_sizes) if plan.even else [dh[:n] for n in plan.batch_sizes]
+    hs, grads = plan.steps(out), grad if grad is None else plan.steps(grad)
+    masks = [plan.masks(layer.mask) for layer in layers]
+    kernel = kernel_for(out)
+    tanh_backward = torch.ops.aten.tanh_backward.grad_input
+    from_the_top = list(enumerate(layers))[::-1]
+    parts = plan.parts()
+    most = max(rows.stop - rows.start for _, rows in parts)
+    new_a = W.new_empty(most, len(W))
+    new_z = [layer.weight.new_empty(most, len(layer.weight)) for layer in layers]
+    for steps, rows in reversed(parts):
+        sizes = plan.batch_sizes[steps]
+        # The state that each row of input meets.
+        before = torch.cat([r[:n] for r, n in zip([h, *hs][steps], sizes, strict=True)])
+        if kept:
+            zs = [t[rows] for t in kept[:deep]]
+            ss = [t[rows] for t in kept[deep:]]
+        else:
+            zs, ss = _again(x[rows], before, V, layers, [mask[steps] for mask in masks])
+        da = new_a[: len(before)]
+        dzs = [t[: len(before)] for t in new_z]
+        a_steps = da.split(sizes)
+        z_steps = [t.split(sizes) for t in dzs]
+        groups = [_groups(la, t).split(sizes) for la, t in zip(layers, zs, strict=True)]
+        dgroups = [_groups(la, t).split(sizes) for la, t in zip(layers, dzs, strict=True)]
+        for k, t in reversed(list(enumerate(range(steps.start, steps.stop)))):
             # Rows behind those of the next step have ended here: they hold their part of grad_last.
             dh_t = dhs[t]
             if grads is not None:
                 dh_t += grads[t]
-            ds = tanh_backward(dh_t, hs[t], grad_input=das[t]).mm(W)
+            ds = tanh_backward(dh_t, hs[t], grad_input=a_steps[k]).mm(W)
             for i, layer in from_the_top:
                 _drop(ds, masks[i][t])
-                _pool_backward(kernel, layer, ds, groups[i][t], dgroups[i][t], dp[i])
+                _pool_backward(kernel, layer, ds, groups[i][k], dgroups[i][k], dp[i])
                 if i:
-                    ds = dzs[i][t].mm(layer.weight)
-            torch.mm(dzs[0][t], layers[0].weight, out=dh_t)
+                    ds = z_steps[i][k].mm(layer.weight)
+            torch.mm(z_steps[0][k], layers[0].weight, out=dh_t)
 
-        def weights(needed: bool, dy: Tensor, inputs: Tensor) -> Tensor | None:
-            return dy.t().mm(inputs) if needed else None
+        if dx is not None:
+            torch.mm(dzs[0], V, out=dx[rows])
+        _collect(dV, None, dzs[0], x[rows])
+        _collect(dW, db, da, ss[-1])
+        for i, below in enumerate([before, *ss[:-1]]):
+            _collect(dU[i], dc[i], dzs[i], below)
+    return [dx, dh, *found[2:]]
 
-        found = [
-            dz[0].mm(V) if needs[0] else None,
-            dh,
-            weights(needs[2], dz[0], x),
-            weights(needs[3], da, s[-1]),
-            da.sum(0) if needs[4] else None,
-        ]
-        for i, below in enumerate([before, *s[:-1]]):
-            need_weight, need_bias = needs[5 + 4 * i : 7 + 4 * i]
-            found.append(weights(need_weight, dz[i], below))
-            found.append(dz[i].sum(0) if need_bias else None)
-            found += [dp[i], None]
-        return None, *found
+
+def _collect(by_weight: Tensor | None, by_bias: Tensor | None, dy: Tensor, inputs: Tensor) -> None:
+    """Add what a part of the sequence says about weights and bias to their gradients."""
+    if by_weight is not None:
+        by_weight.addmm_(dy.t(), inputs)
+    if by_bias is not None:
+        by_bias += dy.sum(0)
 
 
 def _turned(weight: Tensor, few: bool) -> Tensor:
@@ -278,21 +308,23 @@ def _pool_backward(
 
 
 def _again(
-    plan: _Plan, x: Tensor, before: Tensor, V: Tensor, layers: Sequence[Layer]
-) -> list[Tensor]:
-    """The projections and the units' values of all steps, from the states."""
+    x: Tensor,
+    before: Tensor,
+    V: Tensor,
+    layers: Sequence[Layer],
+    masks: Sequence[tuple[Tensor | None, ...]],
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The projections and the units' values of some steps, from the states that they meet."""
     z: list[Tensor] = []
     s: list[Tensor] = []
     for i, layer in enumerate(layers):
-        below = s[-1] if i else before
-        z.append(linear(below, layer.weight, layer.bias))
+        z.append(linear(s[-1] if i else before, layer.weight, layer.bias))
         if i == 0:
             z[0].addmm_(x, V.t())
         s.append(_pool(kernel_for(z[i]), layer, _groups(layer, z[i])))
         if layer.mask is not None:
-            masks = plan.masks(layer.mask)
-            s[i] *= layer.mask if len(layer.mask) == len(x) else torch.cat(masks)  # type: ignore[arg-type]
-    return [*z, *s]
+            s[i] *= torch.cat(masks[i])  # type: ignore[arg-type]
+    return z, s
 
 
 def _differentiable(

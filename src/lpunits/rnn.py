@@ -54,7 +54,7 @@ class DTRNN(nn.Module):
         dropout_per: Whether a new mask is drawn for every ``"step"``, or one per ``"sequence"``
             (and call).
         recompute: Whether to keep nothing but the states for the backward, which then makes the
-            projections again, in one product: a quarter of the memory with two filters.
+            projections again, part by part: a quarter of the memory with two filters.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
 
