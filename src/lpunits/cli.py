@@ -160,7 +160,7 @@ def search(
     The same command goes on where it stopped, and may be given several times at once.
 
     Args:
-        experiment: mnist, pentomino, covertype, fer2013, nottingham, jsb or musedata.
+        experiment: mnist, modern, pentomino, covertype, fer2013, nottingham, jsb or musedata.
         scale: smoke takes seconds; quick takes minutes and no download; paper is the real thing.
         trials: How many trials in all.
         sampler: random as in the paper; tpe looks at the trials before; asha ends bad ones early.

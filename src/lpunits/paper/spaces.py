@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lpunits.paper.experiment import Scale, Trial
-from lpunits.paper.experiments import table2, table4
+from lpunits.paper.experiments import modern, table2, table4
 from lpunits.paper.experiments.recipes import one_layer, two_layers
 from lpunits.paper.music import Music
 from lpunits.paper.networks import FeedForward
@@ -77,6 +77,7 @@ class FeedForwardSpace:
     input_dropout: Range = Choice((0.0, 0.1, 0.2))
     dropout: Range = Real(0.0, 0.5)
     weight_decay: Range = Real(1e-6, 8e-4, log=True)
+    label_smoothing: Range = None
 
     def config(self, values: Mapping[str, Any]) -> FeedForward:
         """The config with these values, one for each range."""
@@ -159,6 +160,25 @@ def _mnist(scale: Scale) -> Space:
     return _small(FeedForwardSpace(base), scale)
 
 
+def _modern(scale: Scale) -> Space:
+    space = FeedForwardSpace(
+        modern.trials(scale)[0].config,
+        units=Choice((240, 320, 400, 480)),
+        filters=Choice((2, 3, 4, 5)),
+        lr=Real(1e-3, 1e-2, log=True),
+        decay=None,
+        final_lr=None,
+        momentum=None,
+        final_momentum=None,
+        max_norm=None,
+        input_dropout=Choice((0.1, 0.2, 0.3, 0.4)),
+        dropout=Real(0.3, 0.6),
+        weight_decay=Real(1e-3, 0.5, log=True),
+        label_smoothing=Choice((0.0, 0.1, 0.2)),
+    )
+    return space if scale == "paper" else _small(space, scale)
+
+
 def _pentomino(scale: Scale) -> Space:
     base = one_layer(scale)[-1]
     # Inputs of 4096 pixels, of which few are set: weights start small, rates are lower.
@@ -208,6 +228,7 @@ def _small(space: FeedForwardSpace, scale: Scale) -> FeedForwardSpace:
 
 SPACES: dict[str, Callable[[Scale], Space]] = {
     "mnist": _mnist,
+    "modern": _modern,
     "pentomino": _pentomino,
     "fer2013": _fer2013,
     "covertype": _covertype,
