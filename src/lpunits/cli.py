@@ -241,7 +241,7 @@ def report(
     else:
         store, scales = Records(records or RESULTS), (scale or "paper",)
     parts = page.collect(wanted, store, scales, set_ or ())
-    files = [folder / "studies.db" for folder in store.folders if folder.name == "search"]
+    files = [folder / "search" / "studies.db" for folder in store.folders]
     urls = [storage] if storage else [f"sqlite:///{path}" for path in files if path.exists()]
     if urls:
         from lpunits.paper import search_report
@@ -253,7 +253,7 @@ def report(
     shown = {part.experiment.name for part in parts}
     missing = [e for e in wanted if e.name not in shown]
     if markdown is not None:
-        print(f"results: {document.write(markdown, parts, store.folders[0], missing)}")
+        print(f"results: {document.write(markdown, parts, store, missing)}")
         return
     path = page.write(out, parts, missing).resolve()
     print(f"report: {path.as_uri()}")
@@ -275,13 +275,13 @@ def bench(
 
 
 def _records(scale: Scale, folder: Path | None) -> "Records":
-    """The folders of the records, and those of searches; the first one is where new ones go."""
+    """The folders of the records; the first one is where new ones go."""
     from lpunits.paper.records import Records
 
     quick = OUT / "records"
     both = (RESULTS, quick) if scale == "paper" else (quick, RESULTS)
     folders = both if folder is None else (folder,)
-    return Records(*folders, *(path / "search" for path in folders))
+    return Records(*folders)
 
 
 def _storage(folder: Path, url: str | None) -> "AbstractContextManager[RDBStorage]":

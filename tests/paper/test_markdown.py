@@ -29,9 +29,13 @@ def made(folder, value=1.0, seconds=3600):
         trials=lambda scale: [Trial(Sum(), s) for s in range(3)] if scale == "paper" else [],
     )
     parts = report.collect([experiment], store, ("paper",))
-    return markdown.write(
-        folder / "docs" / "results.md", parts, folder / "results", [example("other")]
-    )
+    return markdown.write(folder / "docs" / "results.md", parts, store, [example("other")])
+
+
+def test_many_records_are_a_link_to_their_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(markdown, "MOST_LINKS", 1)
+    page = made(tmp_path)
+    assert "Records: 2 in [results](../results)." in page.read_text()
 
 
 def links(page):

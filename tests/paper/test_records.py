@@ -43,10 +43,12 @@ def test_a_record_says_how_it_came_about(tmp_path):
 
 def test_all_folders_are_read_and_the_first_is_written(tmp_path):
     Records(tmp_path / "b").write(finished(Trial(Sum(), 0)))
+    Records(tmp_path / "b" / "inside").write(finished(Trial(Sum(), 2)))
     store = Records(tmp_path / "a", tmp_path / "b")
     store.write(finished(Trial(Sum(), 1)))
-    assert [r.trial.seed for r in store.results(Trial(Sum(), s) for s in range(3))] == [0, 1]
-    assert len(list((tmp_path / "a").iterdir())) == len(list((tmp_path / "b").iterdir())) == 1
+    assert [r.trial.seed for r in store.results(Trial(Sum(), s) for s in range(4))] == [0, 1, 2]
+    assert len(list((tmp_path / "a").iterdir())) == 1
+    assert len(list((tmp_path / "b").iterdir())) == 2
 
 
 def test_missing_is_what_has_no_record_or_failed(tmp_path):

@@ -11,18 +11,21 @@ from pathlib import Path
 
 from lpunits.paper.datasets.files import write_atomically
 from lpunits.paper.experiment import Experiment, Table
+from lpunits.paper.records import Records
 from lpunits.paper.report import ABOUT, Part, circumstances, svg
+
+MOST_LINKS = 200
 
 
 def write(
-    page: Path, parts: Sequence[Part], records: Path, missing: Sequence[Experiment] = ()
+    page: Path, parts: Sequence[Part], store: Records, missing: Sequence[Experiment] = ()
 ) -> Path:
     """Write the page, and its figures to ``images/<name of the page>`` beside it.
 
     Args:
         page: The Markdown file.
         parts: What to show.
-        records: The folder that all records of the parts are in.
+        store: All records of the parts.
         missing: Experiments that have no record yet: the page says how long they take.
     """
     parts = [part for part in parts if part.results]  # a drawing has no record
@@ -41,11 +44,7 @@ def write(
             out += [f"*{_plain(picture.caption)}*"] * bool(picture.caption)
         out += map(_plain, section.notes)
         out.append(f"{_plain(circumstances(part))} Repeat: `{part.command}`")
-        links = [
-            f"[{_plain(trial.label)}]({_link(records / f'{trial.key}.json', page)})"
-            for trial in {result.trial.key: result.trial for result in part.results}.values()
-        ]
-        out.append(f"Records: {'; '.join(links)}.")
+        out.append(f"Records: {_records(part, store, page)}.")
         body.append("\n\n".join(out))
     for stale in set(images.glob("*.svg")) - written:
         stale.unlink()
@@ -58,6 +57,16 @@ def write(
     ]
     write_atomically(page, ("\n\n".join([*head, *body]) + "\n").encode())
     return page
+
+
+def _records(part: Part, store: Records, page: Path) -> str:
+    """Links to the records; to their folders, if there are very many."""
+    trials = {result.trial.key: result.trial for result in part.results}.values()
+    paths = {t.label: next(path for path in store.paths(t) if path.exists()) for t in trials}
+    if len(paths) > MOST_LINKS:
+        folders = sorted({_link(path.parent, page) for path in paths.values()})
+        return f"{len(paths):,} in " + ", ".join(f"[{Path(f).name}]({f})" for f in folders)
+    return "; ".join(f"[{_plain(label)}]({_link(path, page)})" for label, path in paths.items())
 
 
 def _times(parts: Sequence[Part], missing: Sequence[Experiment]) -> Table:

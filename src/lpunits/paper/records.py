@@ -11,7 +11,7 @@ import datetime
 import json
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,15 +29,14 @@ Record = dict[str, Any]
 
 
 class Records:
-    """Folders of records: all are read, the first one is written to."""
+    """Folders of records: all are read, with the folders in them; the first one is written to."""
 
     def __init__(self, *folders: Path) -> None:
         self.folders = folders
 
     def find(self, trial: Trial) -> Record | None:
         """The record of a trial, if there is one of this very config."""
-        for folder in self.folders:
-            path = folder / f"{trial.key}.json"
+        for path in self.paths(trial):
             try:
                 record = json.loads(path.read_text())
                 if record["format"] == FORMAT and _same_config(trial, record["config"]):
@@ -47,6 +46,13 @@ class Records:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"{path}: not a sound record ({error}); remove it") from error
         return None
+
+    def paths(self, trial: Trial) -> Iterator[Path]:
+        """Where the record of a trial may be."""
+        name = f"{trial.key}.json"
+        for folder in self.folders:
+            yield folder / name
+            yield from folder.glob(f"*/{name}")
 
     def results(self, trials: Iterable[Trial]) -> list[Result]:
         """The finished ones among the trials, with their records."""

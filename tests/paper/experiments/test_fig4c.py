@@ -74,6 +74,6 @@ def test_the_interval_is_wilsons(failed, runs):
 
 def test_scales():
     assert len(fig4c.trials("quick")) == 5 * (8 + 2) * 10
-    assert len(fig4c.trials("paper")) == 2 * 5 * 8 * 20 * 3
+    assert len(fig4c.trials("paper")) == 2 * 5 * 8 * 10 * 2
     for scale in ("quick", "paper"):  # what a and b draw is a part of what c counts
         assert {t.key for t in fig4ab.trials(scale)} <= {t.key for t in fig4c.trials(scale)}

@@ -16,7 +16,7 @@ NAMES = {"lp": "two Lp units", "relu": "four rectifiers"}
 
 def trials(scale: Scale) -> list[Trial]:
     """The trials of Fig. 4c with four projections; records are shared."""
-    starts = {"smoke": 1, "quick": 10, "paper": 20}[scale]
+    starts = 1 if scale == "smoke" else 10
     return [Trial(curve_net(kind, 4, scale), seed) for kind in NAMES for seed in range(starts)]
 
 

@@ -27,7 +27,7 @@ def trials(scale: Scale) -> list[Trial]:
     if scale == "smoke":
         small = [curve_net(kind, size, scale) for kind in ("lp", "relu") for size in (4, 6)]
         return [Trial(config, seed) for config in small for seed in range(2)]
-    starts, draws = {"quick": (10, 1), "paper": (20, 3)}[scale]
+    starts, draws = {"quick": (10, 1), "paper": (10, 2)}[scale]
     return [
         Trial(curve_net(kind, size, scale, data, draw), seed)
         for data in SETS
@@ -222,5 +222,5 @@ EXPERIMENT = Experiment(
     "errors.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 4, "paper": 30},
+    minutes={"smoke": 0.1, "quick": 4, "paper": 10},
 )
