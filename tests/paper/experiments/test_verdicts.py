@@ -151,3 +151,6 @@ def test_mnist_says_whether_its_goal_was_reached():
     assert "1.30%, was reached" in mnist.section([result(error=0.0127)]).verdict
     assert "1.30%, was not reached" in mnist.section([result(error=0.0131)]).verdict
     assert "goal" not in mnist.section([result("digits", error=0.0131)]).verdict
+    both = mnist.section([result(error=0.0131), result(error=0.0121, optimizer="adamw")])
+    assert "validation chose the one with AdamW" in both.verdict
+    assert "1.30%, was reached" in both.verdict

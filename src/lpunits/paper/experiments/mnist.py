@@ -13,45 +13,56 @@ from lpunits.paper.experiment import (
     Section,
     Table,
     Trial,
-    spread,
 )
+from lpunits.paper.experiments import modern
 from lpunits.paper.experiments.recipes import MNIST, test_error, title, two_layers
 from lpunits.paper.figures import COLORS, QUIET
 
 GOAL = 0.0130
+RECIPES = {"sgd": "SGD and bounded norms", "adamw": "AdamW and batch normalisation"}
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """One net, one seed."""
-    return [Trial(MNIST if scale == "paper" else two_layers(scale), 0)]
+    """The paper's recipe, and at full scale the training of today; one seed each."""
+    if scale == "paper":
+        return [Trial(MNIST, 0), Trial(modern.MNIST, 0)]
+    return [Trial(two_layers(scale), 0)]
 
 
 def section(results: Sequence[Result]) -> Section:
-    """The test error, the time, and the curve."""
+    """The test errors, the times, and the curve of the net that validation chooses."""
     name = title(results[0].config)
-    errors = [test_error(r) for r in results]
-    minutes = [r.record["seconds"] / 60 for r in results]
-    outcome = results[0].outcome
+    chosen = min(results, key=lambda r: r.outcome["metrics"]["valid"]["error"])
     rows = [
         [
             name,
+            RECIPES[r.config.optimizer],
             "0.97%" if name == "MNIST" else "0.97% on MNIST",
-            spread(errors, ".2%"),
-            f"{outcome['metrics']['valid']['error']:.2%}, epoch {outcome['chosen_epoch']}",
-            spread(minutes, ".1f"),
+            f"{test_error(r):.2%}",
+            f"{r.outcome['metrics']['valid']['error']:.2%}, epoch {r.outcome['chosen_epoch']}",
+            f"{r.record['seconds'] / 60:.1f} on {_threads(r)}",
         ]
+        for r in results
     ]
-    reached = "reached" if min(errors) <= GOAL else "not reached"
     verdict = (
-        f"{errors[0]:.2%} test error on {name} after {len(outcome['curve'])} epochs, "
-        f"{minutes[0]:.1f} minutes on {results[0].record['threads']} threads."
+        f"{test_error(chosen):.2%} test error on {name} after {len(chosen.outcome['curve'])} "
+        f"epochs, {chosen.record['seconds'] / 60:.1f} minutes on {_threads(chosen)}."
     )
+    if len(results) > 1:
+        verdict += " Of the two recipes validation chose the one with "
+        verdict += f"{RECIPES[chosen.config.optimizer]}."
     if name == "MNIST":
+        reached = "reached" if test_error(chosen) <= GOAL else "not reached"
         verdict += f" The goal of this run, {GOAL:.2%}, was {reached}; the paper's 0.97% needs a "
         verdict += "search and a last stage on all 60,000 images (Table 2)."
-    head = ["data", "paper", "test error", "validation error", "minutes"]
+    head = ["data", "training", "paper", "test error", "validation error", "minutes"]
     alt = "Validation error and mean order over the epochs"
-    return Section(verdict, [Table(head, rows)], [Picture("mnist", figure(results[0]), alt)])
+    return Section(verdict, [Table(head, rows)], [Picture("mnist", figure(chosen), alt)])
+
+
+def _threads(result: Result) -> str:
+    count: int = result.record["threads"]
+    return f"{count} thread" + "s" * (count > 1)
 
 
 def figure(result: Result) -> Figure:
@@ -81,9 +92,9 @@ def figure(result: Result) -> Figure:
 EXPERIMENT = Experiment(
     name="mnist",
     title="MNIST in minutes",
-    about="Not in the paper: how far the recipe gets in sixty epochs on 50,000 images, without a "
+    about="Not in the paper: how far two recipes get in sixty epochs on 50,000 images, without a "
     "search and without a last stage.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 0.1, "paper": 6},
+    minutes={"smoke": 0.1, "quick": 0.1, "paper": 11},
 )
