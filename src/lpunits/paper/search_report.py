@@ -9,6 +9,7 @@ from typing import Any
 
 import optuna
 from matplotlib.figure import Figure
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from lpunits.paper import spaces
@@ -130,12 +131,17 @@ def slices(done: Sequence[FrozenTrial], names: Sequence[str], metric: str) -> Fi
         name = names[index]
         drawn_from = done[0].distributions[name]
         places: list[Any] = [t.params[name] for t in done]
-        if isinstance(drawn_from, optuna.distributions.CategoricalDistribution):
+        if isinstance(drawn_from, CategoricalDistribution):
             options = list(drawn_from.choices)
             places = [options.index(place) for place in places]
             axes.set_xticks(range(len(options)), [_text(option) for option in options])
-        elif getattr(drawn_from, "log", False):
+        elif isinstance(drawn_from, FloatDistribution) and drawn_from.log:
             axes.set_xscale("log")
+            ends = drawn_from.low, drawn_from.high
+            ticks = [ends[0], math.sqrt(math.prod(ends)), ends[1]]
+            axes.set_xticks(ticks, [f"{tick:.1g}" for tick in ticks])
+            axes.minorticks_off()  # their labels would overlap
+            axes.set_xlim(ends[0] / 1.2, ends[1] * 1.2)
         values = [t.value for t in done]
         axes.plot(places[1:], values[1:], "o", ms=4, mfc="none", color=QUIET)
         axes.plot(places[:1], values[:1], "o", ms=7, color=COLORS["lp"])
