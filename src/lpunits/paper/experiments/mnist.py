@@ -1,4 +1,4 @@
-"""MNIST in minutes: what a two-layer Lp net reaches on 50,000 images in sixty epochs."""
+"""MNIST in minutes: what a two-layer Lp net reaches on 50,000 images in sixty epochs or less."""
 
 from collections.abc import Sequence
 
@@ -53,8 +53,10 @@ def section(results: Sequence[Result]) -> Section:
         verdict += f"{RECIPES[chosen.config.optimizer]}."
     if name == "MNIST":
         reached = "reached" if test_error(chosen) <= GOAL else "not reached"
-        verdict += f" The goal of this run, {GOAL:.2%}, was {reached}; the paper's 0.97% needs a "
-        verdict += "search and a last stage on all 60,000 images (Table 2)."
+        verdict += (
+            f" The goal of this run, {GOAL:.2%}, was {reached}; the paper's 0.97% has a last "
+        )
+        verdict += "stage on all 60,000 images (Table 2)."
     head = ["data", "training", "paper", "test error", "validation error", "minutes"]
     alt = "Validation error and mean order over the epochs"
     return Section(verdict, [Table(head, rows)], [Picture("mnist", figure(chosen), alt)])
@@ -92,9 +94,9 @@ def figure(result: Result) -> Figure:
 EXPERIMENT = Experiment(
     name="mnist",
     title="MNIST in minutes",
-    about="Not in the paper: how far two recipes get in sixty epochs on 50,000 images, without a "
-    "search and without a last stage.",
+    about="Not in the paper: how far two recipes get in at most sixty epochs on 50,000 images, "
+    "without a last stage.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 0.1, "paper": 11},
+    minutes={"smoke": 0.1, "quick": 0.1, "paper": 8},
 )

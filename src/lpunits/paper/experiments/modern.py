@@ -20,21 +20,24 @@ from lpunits.paper.figures import NAMES
 from lpunits.paper.networks import FeedForward
 
 # AdamW with a cosine, batch normalisation after the units, smoothed labels, averaged weights. The
-# rate has the lowest validation error of 1e-3, 3e-3 and 1e-2 after six epochs of the Lp net.
+# values are those of the winner, rounded, of
+# lpunits search modern --scale paper --trials 20 --sampler tpe --set epochs=10
 MNIST = FeedForward(
     "mnist",
-    hidden=(240, 240),
+    hidden=(400, 400),
     filters=5,
-    order=2.0,
+    order=2.6,
     normalization="batch",
-    input_dropout=0.2,
-    dropout=0.5,
+    input_dropout=0.1,
+    dropout=0.31,
     optimizer="adamw",
-    lr=3e-3,
-    weight_decay=0.05,
-    label_smoothing=0.1,
+    lr=1.8e-3,
+    order_scale=2.4,
+    center_scale=0.96,
+    weight_decay=1.8e-3,
+    label_smoothing=0.2,
     average=0.999,
-    epochs=60,
+    epochs=40,
 )
 COVERTYPE = replace(
     MNIST,
@@ -42,9 +45,14 @@ COVERTYPE = replace(
     data_options=(("components", None),),
     hidden=(200, 200, 200),
     filters=4,
+    order=2.0,
     input_dropout=0.0,
     dropout=0.0,
     batch=500,
+    lr=3e-3,  # lower validation error than 1e-2 after an epoch
+    order_scale=5.0,
+    center_scale=1.0,
+    weight_decay=0.05,
     label_smoothing=0.0,
     epochs=30,
 )
@@ -55,12 +63,14 @@ def trials(scale: Scale) -> list[Trial]:
     small = replace(MNIST, data="digits", hidden=(64, 64), filters=4, average=0.98, epochs=30)
     small = replace(small, input_dropout=0.1, dropout=0.2)
     tiny = replace(small, hidden=(12, 12), filters=2, average=0.5, epochs=2)
-    nets = {"smoke": [tiny], "quick": [small], "paper": [MNIST, COVERTYPE]}[scale]
+    last = replace(MNIST, last_epochs=12, last_lr=5e-4)
+    nets = {"smoke": [tiny], "quick": [small], "paper": [last, COVERTYPE]}[scale]
+    few = 1 if scale == "smoke" else 3
     return [
         Trial(replace(net, activation=unit), seed)
         for net in nets
         for unit in UNITS
-        for seed in range(1 if scale == "smoke" else 3)
+        for seed in range(5 if (net, unit) == (last, "lp") else few)
     ]
 
 
@@ -94,8 +104,9 @@ def section(results: Sequence[Result]) -> Section:
         [
             "Same data, weights, epochs and schedule for all units of a data set: AdamW, cosine "
             "decay, batch normalisation after the units, and, where it is not 0, label smoothing; "
-            "what is validated and tested is the running mean of the weights. The rate was chosen "
-            "with the Lp net on MNIST, and the other nets have the same."
+            "what is validated and tested is the running mean of the weights. On MNIST the values "
+            "are the winner's of a search of 20 trials with Lp units, which the other nets share, "
+            "and a last stage goes on with all 60,000 images."
         ],
     )
 
