@@ -62,11 +62,12 @@ def write(
 def _records(part: Part, store: Records, page: Path) -> str:
     """Links to the records; to their folders, if there are very many."""
     trials = {result.trial.key: result.trial for result in part.results}.values()
-    paths = {t.label: next(path for path in store.paths(t) if path.exists()) for t in trials}
+    paths = [next(path for path in store.paths(t) if path.exists()) for t in trials]
     if len(paths) > MOST_LINKS:
-        folders = sorted({_link(path.parent, page) for path in paths.values()})
+        folders = sorted({_link(path.parent, page) for path in paths})
         return f"{len(paths):,} in " + ", ".join(f"[{Path(f).name}]({f})" for f in folders)
-    return "; ".join(f"[{_plain(label)}]({_link(path, page)})" for label, path in paths.items())
+    links = zip(trials, paths, strict=True)
+    return "; ".join(f"[{_plain(trial.label)}]({_link(path, page)})" for trial, path in links)
 
 
 def _times(parts: Sequence[Part], missing: Sequence[Experiment]) -> Table:
@@ -81,12 +82,18 @@ def _times(parts: Sequence[Part], missing: Sequence[Experiment]) -> Table:
                 part.experiment.title,
                 f"{len(records)} of {len(wanted)}",
                 f"{hours:.2f}",
-                f"{part.experiment.minutes['paper'] / 60:.2f}",
+                _hours(part.experiment),
             ]
         )
-    rows += [[e.title, "not run", "", f"{e.minutes['paper'] / 60:.2f}"] for e in missing]
+    rows += [[e.title, "not run", "", _hours(e)] for e in missing]
     caption = "Hours on two cores; experiments share trials, which are counted in each of them"
     return Table(["experiment", "trials", "hours so far", "hours for all trials"], rows, caption)
+
+
+def _hours(experiment: Experiment) -> str:
+    """The estimate; a search has none."""
+    minutes = experiment.minutes.get("paper")
+    return "" if minutes is None else f"{minutes / 60:.2f}"
 
 
 def _table(table: Table) -> str:

@@ -162,7 +162,7 @@ def _mnist(scale: Scale) -> Space:
 
 def _modern(scale: Scale) -> Space:
     space = FeedForwardSpace(
-        modern.trials(scale)[0].config,
+        modern.START if scale == "paper" else modern.trials(scale)[0].config,
         units=Choice((240, 320, 400, 480)),
         filters=Choice((2, 3, 4, 5)),
         lr=Real(1e-3, 1e-2, log=True),
