@@ -26,6 +26,8 @@ def test_compared_by_two_standard_errors():
     assert compared([0.1, 0.2, 0.3], [0.15, 0.2, 0.3]) == "not told apart"
     assert compared([0.1], [0.2]) == "lower"
     assert compared([0.1], [0.1]) == "not told apart"
+    assert compared([0.1, 0.11, 0.12], [0.12]) == "not told apart"
+    assert compared([0.14], [0.1, 0.11, 0.12]) == "higher"
 
 
 def test_the_papers_number_is_shown_with_the_data_that_it_belongs_to():

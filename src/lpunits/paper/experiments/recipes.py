@@ -142,13 +142,14 @@ def by_data(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
 
 
 def compared(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Whether one mean is ``lower``, ``higher`` or, within the spread, ``not told apart``."""
+    """Whether one mean is ``lower``, ``higher`` or, within the spread, ``not told apart``.
+
+    A single run is taken to spread as the other side does; two single runs are compared as such.
+    """
     difference = statistics.fmean(ours) - statistics.fmean(theirs)
-    if min(len(ours), len(theirs)) > 1:
-        error = statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)
-        if abs(difference) <= 2 * math.sqrt(error):
-            return "not told apart"
-    if difference == 0:
+    spreads = [statistics.variance(side) for side in (ours, theirs) if len(side) > 1] or [0.0]
+    error = spreads[0] / len(ours) + spreads[-1] / len(theirs)
+    if abs(difference) <= 2 * math.sqrt(error):
         return "not told apart"
     return "lower" if difference < 0 else "higher"
 
