@@ -15,7 +15,7 @@ ALLOWED = {
     "functional": {"kernels"},
     "orders": set(),
     "layers": {"functional", "orders"},
-    "dropout": {"kernels"},
+    "dropout": {"functional", "kernels"},
     "mlp": {"dropout", "layers", "orders"},
     "recurrence": {"functional", "kernels"},
     "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence"},

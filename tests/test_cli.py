@@ -61,7 +61,7 @@ def test_records_of_the_scale_paper_go_to_results(folder, monkeypatch):
     monkeypatch.setenv("LPUNITS_DATA", str(folder))
     settings = ("--set", "data=digits", "--set", "epochs=1", "--set", "hidden=(4,)")
     assert main("run", "mnist", "--scale", "paper", *settings) == 0
-    assert len(list((folder / "results").glob("*.json"))) == 1
+    assert len(list((folder / "results").glob("*.json"))) == 2
     assert not main("report", "mnist", "--scale", "paper", *settings)
     assert "--set data=digits" in (folder / "reproduction" / "index.html").read_text()
 
@@ -76,7 +76,7 @@ def test_no_data_at_all_gives_the_exit_code_1(folder, monkeypatch, capsys):
     monkeypatch.setenv("LPUNITS_CACHE", str(folder))
     assert main("run", "mnist", "--scale", "paper") == 1
     captured = capsys.readouterr()
-    assert "1 left out" in captured.out
+    assert "2 left out" in captured.out
     assert "lpunits data fetch mnist" in captured.err
 
 
