@@ -66,6 +66,12 @@ def test_records_of_the_scale_paper_go_to_results(folder, monkeypatch):
     assert "--set data=digits" in (folder / "reproduction" / "index.html").read_text()
 
 
+def test_what_is_quick_is_run_though_results_have_its_record(folder, capsys):
+    assert main("run", "toy", "--scale", "smoke", "--records", "results") == 0
+    assert main("run", "toy", "--scale", "smoke") == 0
+    assert "0 had a record" in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_a_trial_that_fails_gives_the_exit_code_1(folder, capsys):
     assert main("run", "toy", "--scale", "smoke", "--set", "starts=0") == 1
     assert "4 failed" in capsys.readouterr().out
