@@ -85,7 +85,7 @@ class SGD(Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients; torch's own also looks for what this class does not have."""
+        """Forget the gradients, or set them to 0; the first without torch's bookkeeping."""
         if not set_to_none:
             super().zero_grad(set_to_none=False)
             return
@@ -101,7 +101,7 @@ class SGD(Optimizer):
             if (grad := weight.grad) is None:
                 continue
             state = self.state[weight]
-            if not state:
+            if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(weight)
             velocity = state["momentum_buffer"]
             if weight.ndim > 1:
