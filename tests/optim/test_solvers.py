@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lpunits.optim.solvers import conjugate_gradient, minimal_residual, nelder_mead
@@ -82,6 +82,7 @@ def simplex(f, *points):
 
 @settings(deadline=None)
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0.1, 10), st.integers(1, 60))
+@example(0.5, 0.5, 1.0, 1)  # all corners of the start have one value
 def test_nelder_mead_on_a_bowl(a, b, steep, evaluations):
     bowl = lambda x, y: (x - a) ** 2 + steep * (y - b) ** 2  # noqa: E731
     start = simplex(bowl, (0.0, 0.0), (1.0, 0.0), (0.0, 1.0))

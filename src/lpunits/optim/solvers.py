@@ -113,7 +113,7 @@ def nelder_mead(
     corners = sorted((_worst_if_nan(value), point) for value, point in corners)
     finite = [value for value, _ in corners if value < math.inf]
     enough = tolerance * (finite[-1] - finite[0]) if finite else 0.0
-    while used < evaluations and corners[-1][0] - corners[0][0] > enough:
+    while used < evaluations and corners[-1][0] - corners[0][0] >= enough:
         middle = [sum(x) / size for x in zip(*(point for _, point in corners[:-1]), strict=True)]
         new = along(1.0)
         if used == evaluations:
