@@ -158,11 +158,18 @@ def test_all_networks_have_about_as_many_weights():
     assert max(sizes.values()) < 1.01 * min(sizes.values())
 
 
-@pytest.mark.parametrize(("optimizer", "window"), [("adam", 7), ("sgd", 0)])
-def test_a_run_that_stops_after_any_epoch_goes_on_with_the_same_bits(tmp_path, optimizer, window):
-    config = dataclasses.replace(
-        SMALL, optimizer=optimizer, window=window, epochs=3, patience=1, transpose=2
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"window": 7},
+        {"optimizer": "sgd"},
+        {"window": 7, "average": 0.9},
+        {"decay": "cosine", "average": 0.5},
+    ],
+    ids=str,
+)
+def test_a_run_that_stops_after_any_epoch_goes_on_with_the_same_bits(tmp_path, changes):
+    config = dataclasses.replace(SMALL, epochs=3, patience=1, transpose=2, **changes)
     whole = config.run(0, Job(tmp_path / "whole"))
 
     class KilledError(Exception):
@@ -197,6 +204,26 @@ def test_the_rate_is_halved_when_validation_stops_improving(tmp_path):
     assert outcome["epoch"] == 1
 
 
+def test_the_mean_of_the_weights_is_what_is_kept(tmp_path):
+    # One update with a rate and then, by the cosine, one with half of it.
+    config = dataclasses.replace(SMALL, optimizer="sgd", momentum=0.0, clip=0.0, dropout=0.0)
+    config = dataclasses.replace(config, batch=1000, epochs=2, decay="cosine", lr=1e-3)
+    kept = {}
+    for name, changes in {
+        "one": {"epochs": 1},
+        "two": {},
+        "mean": {"average": 0.75},
+    }.items():
+        changed = dataclasses.replace(config, **changes)
+        changed.run(0, Job(tmp_path / name))
+        kept[name] = load_kept(changed, tmp_path / name).rnn.get_parameter("input.weight")
+    torch.manual_seed(0)
+    start = config.net().rnn.get_parameter("input.weight")
+    after_one = 0.75 * start + 0.25 * kept["one"]
+    torch.testing.assert_close(kept["mean"], 0.75 * after_one + 0.25 * kept["two"])
+    assert not torch.equal(kept["mean"], start)
+
+
 def test_a_loss_that_is_not_finite_ends_in_a_record_that_says_so(tmp_path):
     config = dataclasses.replace(SMALL, optimizer="sgd", lr=1e30, clip=0.0, model="relu")
     record = attempt(Trial(config, 0), Job(tmp_path))
@@ -225,6 +252,8 @@ def test_the_gradient_norm_is_kept_below_the_threshold(tmp_path):
         ({"model": "lstm"}, "model must be lp, l2, maxout, relu, sigmoid, tanh, rnn or gru"),
         ({"optimizer": "rmsprop"}, "optimizer must be adam or sgd, got 'rmsprop'"),
         ({"dropout_per": "piece"}, "dropout_per must be step or sequence, got 'piece'"),
+        ({"decay": "linear"}, "decay must be halving or cosine, got 'linear'"),
+        ({"average": 1.0}, "average must be a number from 0 to below 1, got 1.0"),
         ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"transpose": 100}, "transpose must be from 0 to 87, got 100"),
         ({"data": "jazz"}, "unknown dataset 'jazz'"),

@@ -7,6 +7,7 @@ in which the last one ended.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from lpunits.mlp import ACTIVATIONS
 from lpunits.paper.checkpoint import Part
 from lpunits.paper.datasets import Dataset, info, load
 from lpunits.paper.job import Job
-from lpunits.paper.train import orders, rounded
+from lpunits.paper.train import follow, orders, rounded
 from lpunits.recurrence import ELEMENTWISE
 
 KEYS = 88
@@ -141,6 +142,9 @@ class Music:
         epochs: At most.
         patience: Epochs without a better validation after which the rate is halved.
         halvings: Training ends when the rate would be halved once more.
+        decay: ``halving`` as these two say, or ``cosine``: the rate falls to 0 over all epochs.
+        average: How much of the running mean of the weights an update keeps, which is then what is
+            validated, chosen and tested; 0: there is no mean.
         transpose: Augmentation, which the paper does not have: each piece is moved by up to so many
             semitones up or down, anew at every epoch.
         test: Evaluate on the test set and keep the model; the trials of a search do neither.
@@ -167,6 +171,8 @@ class Music:
     epochs: int = 200
     patience: int = 5
     halvings: int = 4
+    decay: str = "halving"
+    average: float = 0.0
     transpose: int = 0
     test: bool = True
 
@@ -178,6 +184,7 @@ class Music:
             ("model", (*ACTIVATIONS, "rnn", "gru")),
             ("optimizer", ("adam", "sgd")),
             ("dropout_per", ("step", "sequence")),
+            ("decay", ("halving", "cosine")),
         ):
             if getattr(self, name) not in known:
                 expected = f"{', '.join(known[:-1])} or {known[-1]}"
@@ -185,6 +192,8 @@ class Music:
         for name, least in (("batch", 1), ("epochs", 1), ("patience", 1), ("window", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be a number from 0 to below 1, got {self.average}")
         if not 0 <= self.transpose < KEYS:
             raise ValueError(f"transpose must be from 0 to {KEYS - 1}, got {self.transpose}")
 
@@ -235,7 +244,10 @@ class Music:
             if self.optimizer == "adam"
             else torch.optim.SGD(groups, momentum=self.momentum)
         )
+        for group in groups:
+            group["start"] = group["lr"]
         best: dict[str, Tensor] = {}
+        judged = deepcopy(net) if self.average else net
         parts: dict[str, Part] = {
             "net": net,
             "optimizer": optimizer,
@@ -243,11 +255,16 @@ class Music:
             "dropout": torch.default_generator,
             "best": best,
         }
+        if self.average:
+            parts["judged"] = judged
         facts = job.load(parts) or {"epoch": 0, "best": None, "since": 0, "halved": 0, "curve": []}
         diverged = None
         while facts["epoch"] < self.epochs and facts["halved"] <= self.halvings:
-            loss = self._epoch(net, optimizer, data.train.features, generator)
-            valid = music_nll(net, data.valid.features).pooled if math.isfinite(loss) else math.nan
+            for group in optimizer.param_groups:
+                group["lr"] = group["start"] * self.rate(facts["epoch"], facts["halved"])
+            loss = self._epoch(net, judged, optimizer, data.train.features, generator)
+            nll = music_nll(judged, data.valid.features).pooled
+            valid = nll if math.isfinite(loss) else math.nan
             if not math.isfinite(valid):
                 diverged = f"the loss was not finite in epoch {facts['epoch'] + 1}"
                 break
@@ -256,27 +273,38 @@ class Music:
             facts["curve"].append(row)
             if facts["best"] is None or valid < facts["best"]:
                 facts |= {"best": valid, "best_epoch": facts["epoch"], "since": 0}
-                best.update({k: t.detach().clone() for k, t in net.state_dict().items()})
+                best.update({k: t.detach().clone() for k, t in judged.state_dict().items()})
             else:
                 facts["since"] += 1
-            if facts["since"] >= self.patience:
+            if facts["since"] >= self.patience and self.decay == "halving":
                 facts |= {"since": 0, "halved": facts["halved"] + 1}
                 net.load_state_dict(best)
-                for group in optimizer.param_groups:
-                    group["lr"] /= 2
+                judged.load_state_dict(best)
             values = {"loss": loss, "valid_nll": valid, "best": facts["best"]}
-            job.epoch(facts["epoch"], self.epochs, values, orders(net))
+            job.epoch(facts["epoch"], self.epochs, values, orders(judged))
             job.save(parts, facts)
         if not best:
             return {"diverged": diverged, "curve": facts["curve"]}
-        net.load_state_dict(best)
+        judged.load_state_dict(best)
         if self.test:
-            job.keep(net)
-        return self._outcome(net, data, facts, start) | ({"diverged": diverged} if diverged else {})
+            job.keep(judged)
+        outcome = self._outcome(judged, data, facts, start)
+        return outcome | ({"diverged": diverged} if diverged else {})
+
+    def rate(self, epoch: int, halved: int) -> float:
+        """What is left of the learning rate after so many epochs.
+
+        >>> Music("jsb").rate(100, halved=2), Music("jsb", decay="cosine").rate(100, halved=0)
+        (0.25, 0.5)
+        """
+        if self.decay == "halving":
+            return 0.5**halved
+        return (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
     def _epoch(
         self,
         net: nn.Module,
+        judged: nn.Module,
         optimizer: torch.optim.Optimizer,
         rolls: Sequence[Tensor],
         generator: torch.Generator,
@@ -298,6 +326,8 @@ class Music:
                 if self.clip:
                     clip_grad_norm_(parameters, self.clip)
                 optimizer.step()
+                if self.average:
+                    follow(dict(judged.named_parameters()), net, self.average)
                 total += loss.detach()
                 steps += len(frames)
         return (total / steps).item()

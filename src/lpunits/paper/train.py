@@ -325,7 +325,7 @@ class _Run:
             (loss * distributed.size()).backward()  # of which the mean over the ranks is taken
             self.optimizer.step()
             if config.average:
-                self.follow()
+                follow(self.averaged, self.model, config.average)
             total += value * batch
         state["epoch"] += 1
         return total / count
@@ -361,16 +361,6 @@ class _Run:
             group["lr"] = lr * group["scale"]
             if config.optimizer == "sgd":
                 group["momentum"] = momentum
-
-    @torch.no_grad()
-    def follow(self) -> None:
-        """Let the averages follow the weights, and the statistics of a batch normalisation."""
-        now: dict[str, Tensor] = dict(self.model.named_parameters())
-        now |= {name: t for name, t in self.model.named_buffers() if ".running_" in name}
-        if not self.averaged:
-            self.averaged |= {name: t.clone() for name, t in now.items()}
-        averages = [self.averaged[name] for name in now]
-        torch._foreach_lerp_(averages, list(now.values()), 1 - self.config.average)
 
     def finish_epoch(self, stage: str, loss: float, valid: dict[str, float], total: int) -> None:
         """A row of the curve, a checkpoint, and the progress."""
@@ -414,6 +404,19 @@ class _Run:
         """Features as the network takes them."""
         x = features.float()
         return x if self.shift is None else x - self.shift
+
+
+@torch.no_grad()
+def follow(averages: dict[str, Tensor], model: nn.Module, keep: float) -> None:
+    """Let running means follow the weights, and the statistics of a batch normalisation.
+
+    They start where the model is, and keep so much of themselves at every call.
+    """
+    now: dict[str, Tensor] = dict(model.named_parameters())
+    now |= {name: t for name, t in model.named_buffers() if ".running_" in name}
+    if not averages:
+        averages |= {name: t.clone() for name, t in now.items()}
+    torch._foreach_lerp_([averages[name] for name in now], list(now.values()), 1 - keep)
 
 
 def orders(model: nn.Module) -> dict[str, Tensor]:
