@@ -181,8 +181,14 @@ def _modern(scale: Scale) -> Space:
 
 def _pentomino(scale: Scale) -> Space:
     base = one_layer(scale)[-1]
-    # Inputs of 4096 pixels, of which few are set: weights start small, rates are lower.
-    space = replace(_wide(base), lr=Real(0.005, 0.5, log=True), momentum=Real(0.3, 0.9))
+    # Inputs of 4096 pixels, of which few are set: weights start small, rates are lower, and the
+    # weight decay is what keeps the net from learning its images by heart.
+    space = replace(
+        _wide(base),
+        lr=Real(0.005, 0.5, log=True),
+        momentum=Real(0.3, 0.9),
+        weight_decay=Real(1e-5, 3e-3, log=True),
+    )
     return space if scale == "paper" else _small(space, scale)
 
 

@@ -63,7 +63,15 @@ FULL = {
     "jsb": Music(
         "jsb", hidden=200, units=200, output_units=200, batch=4, lr=2e-3, dropout=0.3, clip=0.3
     ),
-    "nottingham": Music("nottingham", window=100, batch=8, dropout=0.15, epochs=60, patience=3),
+    "nottingham": Music(
+        "nottingham",
+        window=100,
+        batch=8,
+        dropout=0.15,
+        epochs=120,
+        decay="cosine",
+        average=0.995,
+    ),
     "musedata": Music(
         "musedata", window=100, batch=8, dropout=0.3, epochs=40, patience=1, halvings=6
     ),
