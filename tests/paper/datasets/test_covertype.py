@@ -146,3 +146,12 @@ def test_class_2_against_the_rest(real: Path) -> None:
     assert torch.equal(two.train.targets, (seven.train.targets == 1).long())
     positive = sum(s.targets.sum() for s in (two.train, two.valid, two.test)) / 581_012
     assert positive.item() == pytest.approx(0.488, abs=5e-4)
+
+
+def test_whitened_components(real: Path) -> None:
+    plain, white = load("covertype"), load("covertype", whiten=True)
+    scales = plain.train.features.double().std(0, correction=0)
+    for found, expected in ((white.train, plain.train), (white.test, plain.test)):
+        torch.testing.assert_close(found.features.double() * scales, expected.features.double())
+    with pytest.raises(ValueError, match="whiten must be False without components, got True"):
+        load("covertype", components=None, whiten=True)

@@ -61,15 +61,20 @@ MNIST = replace(
 COVERTYPE = replace(
     START,
     data="covertype",
-    data_options=(("components", None),),
-    hidden=(200, 200, 200),
+    data_options=(("whiten", True),),
+    hidden=(300, 300, 300),
     filters=4,
     input_dropout=0.0,
     dropout=0.0,
     batch=500,
+    order_scale=3.0,
+    weight_decay=0.01,
     label_smoothing=0.0,
     epochs=30,
+    last_epochs=6,
+    last_lr=5e-4,
 )
+COLUMNS = replace(COVERTYPE, data_options=(("components", None),))
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -78,7 +83,7 @@ def trials(scale: Scale) -> list[Trial]:
     small = replace(small, input_dropout=0.1, dropout=0.2)
     tiny = replace(small, hidden=(12, 12), filters=2, average=0.5, epochs=2)
     last = replace(MNIST, last_epochs=12, last_lr=5e-4)
-    nets = {"smoke": [tiny], "quick": [small], "paper": [last, COVERTYPE]}[scale]
+    nets = {"smoke": [tiny], "quick": [small], "paper": [last, COVERTYPE, COLUMNS]}[scale]
     few = 1 if scale == "smoke" else 3
     return [
         Trial(replace(net, activation=unit), seed)
@@ -120,7 +125,8 @@ def section(results: Sequence[Result]) -> Section:
             "decay, batch normalisation after the units, and, where it is not 0, label smoothing; "
             "what is validated and tested is the running mean of the weights. On MNIST the values "
             "are the winner's of a search of 20 trials with Lp units, which the other nets share, "
-            "and a last stage goes on with all 60,000 images."
+            "and a last stage goes on with the validation set, too, as it does on Covertype, whose "
+            "16 components have the variance 1 here."
         ],
     )
 
@@ -128,9 +134,8 @@ def section(results: Sequence[Result]) -> Section:
 def _claimed(result: Result) -> str:
     """What the paper has with its own training, if it has the same task."""
     config = result.config
-    number = (
-        None if config.data_options else PAPER_ERROR.get(config.data, {}).get(config.activation)
-    )
+    columns = dict(config.data_options).get("components", 16) is None
+    number = None if columns else PAPER_ERROR.get(config.data, {}).get(config.activation)
     return "beyond the paper" if number is None else f"{number}, trained by SGD"
 
 
@@ -145,8 +150,8 @@ EXPERIMENT = Experiment(
     name="modern",
     title="Beyond the paper: modern training",
     about="How far the same nets get with AdamW, batch normalisation, smoothed labels and averaged "
-    "weights: permutation-invariant MNIST, and Covertype with all its 54 columns.",
+    "weights: permutation-invariant MNIST, and Covertype with 16 components and all 54 columns.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 0.3, "paper": 165},
+    minutes={"smoke": 0.1, "quick": 0.3, "paper": 340},
 )
