@@ -207,7 +207,7 @@ def test_the_rate_is_halved_when_validation_stops_improving(tmp_path):
 def test_the_mean_of_the_weights_is_what_is_kept(tmp_path):
     # One update with a rate and then, by the cosine, one with half of it.
     config = dataclasses.replace(SMALL, optimizer="sgd", momentum=0.0, clip=0.0, dropout=0.0)
-    config = dataclasses.replace(config, batch=1000, epochs=2, decay="cosine", lr=1e-3)
+    config = dataclasses.replace(config, batch=1000, epochs=2, decay="cosine", lr=0.1)
     kept = {}
     for name, changes in {
         "one": {"epochs": 1},

@@ -263,8 +263,9 @@ class Music:
             for group in optimizer.param_groups:
                 group["lr"] = group["start"] * self.rate(facts["epoch"], facts["halved"])
             loss = self._epoch(net, judged, optimizer, data.train.features, generator)
-            nll = music_nll(judged, data.valid.features).pooled
-            valid = nll if math.isfinite(loss) else math.nan
+            valid = math.nan
+            if math.isfinite(loss):
+                valid = music_nll(judged, data.valid.features).pooled
             if not math.isfinite(valid):
                 diverged = f"the loss was not finite in epoch {facts['epoch'] + 1}"
                 break

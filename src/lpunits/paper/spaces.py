@@ -185,7 +185,7 @@ def _pentomino(scale: Scale) -> Space:
     # weight decay is what keeps the net from learning its images by heart.
     space = replace(
         _wide(base),
-        lr=Real(0.005, 0.5, log=True),
+        lr=Real(0.005, 1.0, log=True),
         momentum=Real(0.3, 0.9),
         weight_decay=Real(1e-5, 3e-3, log=True),
     )
