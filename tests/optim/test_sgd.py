@@ -57,6 +57,26 @@ def test_the_compiled_step_is_the_plain_one(threads, size, monkeypatch):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("max_norm", [None, 0.8])
+def test_weights_in_another_order_of_memory_take_the_same_steps(max_norm):
+    results = []
+    for transposed in (False, True):
+        net = model()
+        if transposed:
+            weight = net[0].weight
+            weight.data = weight.data.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+            assert not weight.is_contiguous()
+        optimizer = SGD(net.parameters(), 0.3, momentum=0.9, weight_decay=0.01, max_norm=max_norm)
+        torch.manual_seed(1)
+        for _ in range(6):
+            for parameter in net.parameters():
+                parameter.grad = torch.empty_like(parameter).copy_(torch.randn(parameter.shape))
+            optimizer.step()
+        results.append([parameter.detach() for parameter in net.parameters()])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5 * bool(max_norm), atol=1e-6 * bool(max_norm))
+
+
 def test_no_filter_outgrows_the_bound_and_short_ones_and_biases_are_left_alone():
     net = nn.Linear(40, 3)
     with torch.no_grad():

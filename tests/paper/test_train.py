@@ -213,6 +213,36 @@ def test_inputs_are_centred_and_bytes_become_floats(tmp_path):
     assert config.run(0, Job(tmp_path))["examples"]["train"] == 50
 
 
+@pytest.mark.parametrize("activation", ["lp", "maxout", "relu"])
+def test_sparse_inputs_train_the_same_net(activation, tmp_path):
+    sizes = (("train", 200), ("valid", 50), ("test", 50))
+    config = dataclasses.replace(
+        SMALL, data="pentomino", data_options=sizes, activation=activation, input_dropout=0.0
+    )
+    dense = _Run(config, 0, Job(tmp_path / "dense"))
+    sparse = _Run(dataclasses.replace(config, sparse_inputs=True), 0, Job(tmp_path / "sparse"))
+    assert sparse.prepared(sparse.data.train.features).is_sparse
+    losses = [run.epoch([run.data.train], 0.1, 2) for run in (dense, sparse)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for a, b in zip(dense.model.parameters(), sparse.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_sparse_inputs_resume_with_the_same_bits_and_refuse_what_fills_them(tmp_path):
+    sizes = (("train", 200), ("valid", 50), ("test", 50))
+    config = dataclasses.replace(
+        SMALL, data="pentomino", data_options=sizes, sparse_inputs=True, epochs=2
+    )
+    _Run(config, 0, Job(tmp_path / "stopped")).first_stage_epoch()
+    assert config.run(0, Job(tmp_path / "stopped")) == config.run(0, Job(tmp_path / "whole"))
+    with pytest.raises(ValueError, match="center_inputs must be False with sparse_inputs"):
+        dataclasses.replace(config, center_inputs=True)
+    with pytest.raises(ValueError, match=r"input_dropout must be 0.0 with sparse_inputs, got 0.2"):
+        dataclasses.replace(config, input_dropout=0.2)
+    with pytest.raises(ValueError, match="sparse_inputs must be False for convolutions"):
+        dataclasses.replace(IMAGES, sparse_inputs=True).model((8, 8), 10)
+
+
 @pytest.mark.parametrize(("hidden", "filters"), [((240, 240), 5), ((400,), 6), ((50, 20, 30), 3)])
 def test_elementwise_units_get_as_many_weights(hidden, filters):
     config = dataclasses.replace(SMALL, hidden=hidden, filters=filters)

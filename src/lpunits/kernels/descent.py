@@ -8,6 +8,7 @@ r"""One step of momentum descent for all parameters in one call, with a bound on
 A filter is in the nearest cache when it is scaled, so that memory is read and written once.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -33,16 +34,26 @@ def descend(updates: Sequence[Any]) -> bool:
     """
     records, values = [], 0
     for weight, velocity, grad, size, *numbers in updates:
-        for t in (weight, velocity, grad):
-            if t.dtype is not torch.float32 or not t.is_cpu or not t.is_contiguous():
-                return False
+        tensors = weight, velocity, grad
+        if not all(t.dtype is torch.float32 and t.is_cpu for t in tensors):
+            return False
+        bounded = numbers[-1] != math.inf  # then a filter has to lie in one piece
+        if not all(t.is_contiguous() for t in tensors) and (bounded or not _alike(*tensors)):
+            return False
         if count := weight.numel():
-            addresses = weight.data_ptr(), velocity.data_ptr(), grad.data_ptr()
+            addresses = (t.data_ptr() for t in tensors)
             records.append(_record.pack(*addresses, count // size, size, *numbers))
             values += count
     threads = torch.get_num_threads() if simd.PARALLEL and values >= SMALLEST_PARALLEL else 1
     _function(threads)(struct.pack("q", len(records)) + b"".join(records))
     return True
+
+
+def _alike(first: torch.Tensor, *others: torch.Tensor) -> bool:
+    """Whether all values lie side by side in the same order, whatever that of the dimensions."""
+    order = sorted(range(first.ndim), key=first.stride, reverse=True)
+    same = all(t.stride() == first.stride() for t in others)
+    return same and first.permute(order).is_contiguous()
 
 
 @cache

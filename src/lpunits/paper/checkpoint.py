@@ -128,3 +128,7 @@ def _to_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], plain: dict[
         index, entry = name.split("/", 1)
         state.setdefault(int(index), {})[entry] = value
     optimizer.load_state_dict({"state": state, "param_groups": plain["groups"]})
+    for parameter, entries in optimizer.state.items():
+        for entry, value in entries.items():  # in memory as the parameter is, for the same bits
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                entries[entry] = torch.empty_like(parameter).copy_(value)

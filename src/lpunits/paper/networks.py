@@ -36,6 +36,9 @@ class FeedForward(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("center_inputs", "input_dropout"):
+            if self.sparse_inputs and (value := getattr(self, name)):
+                raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
         for name, known in (("activation", ACTIVATIONS), ("normalization", NORMALIZATIONS)):
             if getattr(self, name) not in known:
                 expected = ", ".join(known)
@@ -76,6 +79,11 @@ class FeedForward(Training):
             for name, weight in model.named_parameters():
                 if name.endswith("weight") and weight.ndim > 1:
                     nn.init.uniform_(weight, -self.weight_range, self.weight_range)
+        if self.sparse_inputs:
+            # All weights of an input side by side in memory: one input after the other is added.
+            weight = next(p for p in model.parameters() if p.ndim > 1)
+            by_input = weight.data.flatten(0, -2).t().contiguous()
+            weight.data = by_input.t().unflatten(0, weight.shape[:-1])
         return model
 
     def widened(self, inputs: int, classes: int) -> tuple[int, ...]:
@@ -128,6 +136,8 @@ class Convolutional(Training):
         """The network at its start, for rows of features that were images of this shape."""
         if len(shape) != 2:
             raise ValueError(f"data must be of images, got {self.data!r} with the shape {shape}")
+        if self.sparse_inputs:
+            raise ValueError("sparse_inputs must be False for convolutions, got True")
         layers: list[nn.Module] = [nn.Unflatten(1, (1, *shape))]
         *steps, last = self.channels
         sizes = zip((1, *steps), self.channels, [2] * len(steps) + [1], strict=True)

@@ -48,6 +48,7 @@ class Training(ABC):
     Args:
         data: The dataset, and its options as pairs of name and value.
         center_inputs: Subtract the mean of the training examples.
+        sparse_inputs: Multiply by those inputs only that are not 0: faster where few of them are.
         patience: Stop after as many epochs without a lower validation error.
         keep_best: Choose the weights with the lowest validation error; otherwise the last ones.
         optimizer: sgd (with momentum), adam or adamw (with torch's betas).
@@ -69,6 +70,7 @@ class Training(ABC):
     data: str
     data_options: tuple[tuple[str, int | bool | None], ...] = ()
     center_inputs: bool = False
+    sparse_inputs: bool = False
     batch: int = 100
     epochs: int = 60
     patience: int | None = None
@@ -403,6 +405,8 @@ class _Run:
     def prepared(self, features: Tensor) -> Tensor:
         """Features as the network takes them."""
         x = features.float()
+        if self.config.sparse_inputs:
+            return x.to_sparse()
         return x if self.shift is None else x - self.shift
 
 

@@ -76,7 +76,7 @@ def one_layer(scale: Scale) -> list[FeedForward]:
         ONE_LAYER,
         data="pentomino",
         weight_range=0.02,
-        center_inputs=True,
+        sparse_inputs=True,
         momentum=0.9,
     )
     if scale == "paper":
