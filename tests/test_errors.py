@@ -83,6 +83,8 @@ BAD = [
     (lambda: MLP(4, [0], 2, activation="relu"), ValueError, "hidden", "0"),
     (lambda: MLP(4, [3], 2, dropout=1.0), ValueError, "dropout", "1.0"),
     (lambda: MLP(4, [3], 2, input_dropout=-0.1), ValueError, "input_dropout", "-0.1"),
+    (lambda: MLP(4, [3], 2, noise=-0.1), ValueError, "noise", "-0.1"),
+    (lambda: MLP(4, [3], 2, input_noise=float("inf")), ValueError, "input_noise", "inf"),
     (lambda: param_groups(LpPool(3), -1.0), ValueError, "lr", "-1.0"),
     (lambda: param_groups(LpPool(3), 0.1, order_scale="5"), ValueError, "order_scale", "'5'"),
 ]

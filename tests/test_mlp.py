@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from lpunits import MLP, LpLinear, MaxoutLinear
+from lpunits.dropout import GaussianNoise
 from lpunits.mlp import ACTIVATIONS
 
 
@@ -54,6 +55,18 @@ def test_dropout_stands_before_every_layer_that_it_concerns():
     assert [m.p for m in net if isinstance(m, nn.Dropout)] == [0.2, 0.5, 0.5]
     assert isinstance(net[0], nn.Dropout)
     assert isinstance(net[-1], nn.Linear)
+
+
+def test_noise_follows_the_inputs_and_every_hidden_layer_in_training_only():
+    net = MLP(4, [3, 3], 2, normalization="batch", noise=0.5, input_noise=0.2)
+    assert [m.std for m in net if isinstance(m, GaussianNoise)] == [0.2, 0.5, 0.5]
+    assert isinstance(net[0], GaussianNoise)
+    assert isinstance(net[2], nn.BatchNorm1d)
+    assert isinstance(net[3], GaussianNoise)
+    x = torch.randn(7, 4)
+    assert not torch.equal(net(x), net(x))
+    net.eval()
+    assert torch.equal(net(x), net(x))
 
 
 @pytest.mark.parametrize("activation", ["lp", "l2", "maxout"])

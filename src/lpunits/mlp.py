@@ -1,12 +1,13 @@
 """The multilayer perceptrons of the paper, and of the baselines that it measures against."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from lpunits.dropout import Dropout
+from lpunits.dropout import Dropout, GaussianNoise
 from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, keep_size_
 from lpunits.orders import Orders
 
@@ -43,6 +44,9 @@ class MLP(nn.Sequential):
         dropout: Probability to drop a hidden unit; the weights then start smaller, by
             :func:`lpunits.layers.keep_size_`.
         input_dropout: Probability to drop an input.
+        noise: Standard deviation of Gaussian noise that training adds to what each hidden layer,
+            and its normalisation, give; beside batch normalisation it may serve instead of dropout.
+        input_noise: The same for the inputs.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
     """
@@ -62,6 +66,8 @@ class MLP(nn.Sequential):
         normalization: str = "none",
         dropout: float = 0.0,
         input_dropout: float = 0.0,
+        noise: float = 0.0,
+        input_noise: float = 0.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -78,6 +84,9 @@ class MLP(nn.Sequential):
         for name, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must be a probability from 0 to below 1, got {rate}")
+        for name, std in (("noise", noise), ("input_noise", input_noise)):
+            if not 0 <= std < math.inf:
+                raise ValueError(f"{name} must be a finite number of at least 0, got {std}")
         elementwise = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
         if filters is None:
             filters = 1 if activation in elementwise else 2
@@ -90,7 +99,9 @@ class MLP(nn.Sequential):
         if activation in elementwise and set(groups) - {1}:
             raise ValueError(f"filters must be 1 for {activation} units, got {filters!r}")
 
-        layers: list[nn.Module] = [Dropout(input_dropout)] if input_dropout else []
+        layers: list[nn.Module] = [GaussianNoise(input_noise)] if input_noise else []
+        if input_dropout:
+            layers.append(Dropout(input_dropout))
         for units, size in zip(hidden, groups, strict=True):
             if activation == "maxout":
                 layers.append(MaxoutLinear(in_features, units, size, device=device, dtype=dtype))
@@ -115,6 +126,8 @@ class MLP(nn.Sequential):
                 )
             if (normalize := NORMALIZATIONS[normalization]) is not None:
                 layers.append(normalize(units, device=device, dtype=dtype))
+            if noise:
+                layers.append(GaussianNoise(noise))
             if dropout:
                 layers.append(Dropout(dropout))
             in_features = units

@@ -19,6 +19,8 @@ class FeedForward(Training):
             each, so their layers are widened until the network has as many weights as one of units
             with ``filters`` filters would have.
         normalization: What follows each hidden layer: none, batch or layer.
+        input_noise: The standard deviation of Gaussian noise on the inputs, in training.
+        noise: The same on what follows each hidden layer.
         weight_range: Weights start uniform in plus and minus this; None: as the layers start them.
     """
 
@@ -32,19 +34,22 @@ class FeedForward(Training):
     normalization: str = "none"
     input_dropout: float = 0.0
     dropout: float = 0.0
+    input_noise: float = 0.0
+    noise: float = 0.0
     weight_range: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("center_inputs", "input_dropout"):
+        for name in ("center_inputs", "input_dropout", "input_noise"):
             if self.sparse_inputs and (value := getattr(self, name)):
                 raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
         for name, known in (("activation", ACTIVATIONS), ("normalization", NORMALIZATIONS)):
             if getattr(self, name) not in known:
                 expected = ", ".join(known)
                 raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
-        if not 1 <= self.filters < math.inf:
-            raise ValueError(f"filters must be a number of at least 1, got {self.filters}")
+        for name, least in (("filters", 1), ("input_noise", 0), ("noise", 0)):
+            if not least <= (value := getattr(self, name)) < math.inf:
+                raise ValueError(f"{name} must be a finite number of at least {least}, got {value}")
 
     @property
     def label(self) -> str:
@@ -74,6 +79,8 @@ class FeedForward(Training):
             normalization=self.normalization,
             dropout=self.dropout,
             input_dropout=self.input_dropout,
+            noise=self.noise,
+            input_noise=self.input_noise,
         )
         if self.weight_range is not None:
             for name, weight in model.named_parameters():
