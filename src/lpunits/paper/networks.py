@@ -53,9 +53,10 @@ class FeedForward(Training):
 
     @property
     def label(self) -> str:
-        """The dataset with its options, the units and the sizes of the layers."""
+        """The dataset with its options, the units, the sizes of the layers, and noise."""
         sizes = "-".join(map(str, self.hidden))
-        return f"{self.source}, {self.activation} {sizes} x {self.filters}"
+        noise = f", noise {self.noise:g}" if self.noise else ""
+        return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}"
 
     @property
     def shares_batches(self) -> bool:

@@ -58,6 +58,16 @@ MNIST = replace(
     label_smoothing=0.2,
     epochs=40,
 )
+# Noise in the place of dropout, in fewer epochs: 1.03 % on validation instead of 1.12 %.
+NOISE = replace(
+    MNIST,
+    input_dropout=0.0,
+    dropout=0.0,
+    input_noise=0.3,
+    noise=0.3,
+    label_smoothing=0.1,
+    epochs=30,
+)
 COVERTYPE = replace(
     START,
     data="covertype",
@@ -82,14 +92,14 @@ def trials(scale: Scale) -> list[Trial]:
     small = replace(START, data="digits", hidden=(64, 64), filters=4, average=0.98, epochs=30)
     small = replace(small, input_dropout=0.1, dropout=0.2)
     tiny = replace(small, hidden=(12, 12), filters=2, average=0.5, epochs=2)
-    last = replace(MNIST, last_epochs=12, last_lr=5e-4)
-    nets = {"smoke": [tiny], "quick": [small], "paper": [last, COVERTYPE, COLUMNS]}[scale]
+    mnist = [replace(net, last_epochs=12, last_lr=5e-4) for net in (MNIST, NOISE)]
+    nets = {"smoke": [tiny], "quick": [small], "paper": [*mnist, COVERTYPE, COLUMNS]}[scale]
     few = 1 if scale == "smoke" else 3
     return [
         Trial(replace(net, activation=unit), seed)
         for net in nets
         for unit in UNITS
-        for seed in range(5 if (net, unit) == (last, "lp") else few)
+        for seed in range(5 if net in mnist and unit == "lp" else few)
     ]
 
 
@@ -125,6 +135,7 @@ def section(results: Sequence[Result]) -> Section:
             "decay, batch normalisation after the units, and, where it is not 0, label smoothing; "
             "what is validated and tested is the running mean of the weights. On MNIST the values "
             "are the winner's of a search of 20 trials with Lp units, which the other nets share, "
+            "or those with Gaussian noise of 0.3 on inputs and hidden layers instead of dropout, "
             "and a last stage goes on with the validation set, too, as it does on Covertype, whose "
             "16 components have the variance 1 here. The rows of Covertype are split by us: the "
             "paper's DS2-581 is not published."

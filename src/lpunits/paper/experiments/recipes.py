@@ -105,11 +105,12 @@ def one_layer(scale: Scale) -> list[FeedForward]:
 
 
 def title(config: Training) -> str:
-    """The name of the data for a table, with the size of a generated set, or its columns."""
+    """The name of the data for a table, with the size of a generated set, its columns, or noise."""
     options = dict(config.data_options)
     size = f", {options['train']:,} images" if "train" in options else ""
     columns = ", 54 columns" if "components" in options and options["components"] is None else ""
-    return f"{TITLES[config.data]}{size}{columns}"
+    noise = ", noise" if getattr(config, "noise", 0) else ""
+    return f"{TITLES[config.data]}{size}{columns}{noise}"
 
 
 def papers(numbers: dict[str, str], data: str) -> str:
