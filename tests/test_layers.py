@@ -192,6 +192,21 @@ def test_maxout_linear_is_the_largest_of_its_affine_pieces():
     assert MaxoutLinear(20, 6, 4, bias=False).bias is None
 
 
+@pytest.mark.parametrize("kind", [LpLinear, MaxoutLinear])
+@pytest.mark.parametrize("units", [2, 20])
+def test_sparse_inputs_give_what_dense_ones_give(kind, units):
+    layer = kind(50, units, 3)
+    x = torch.randn(30, 50) * (torch.rand(30, 50) < 0.1)
+    found = []
+    for given in (x, x.to_sparse()):
+        layer.zero_grad()
+        u = layer(given)
+        u.square().sum().backward()
+        found.append((u.detach(), *(p.grad.clone() for p in layer.parameters())))
+    for dense, sparse in zip(*found, strict=True):
+        torch.testing.assert_close(dense, sparse, rtol=1e-4, atol=1e-5)
+
+
 def test_lp_pool_module_pools_the_dimension_it_is_given():
     z = torch.randn(7, 4, 3)
     p = torch.tensor([1.5, 2.0, 4.0])

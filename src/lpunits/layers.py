@@ -24,7 +24,8 @@ class LpLinear(Ordered):
         \; (+\, b_j), \qquad p_j = 1 + \log(1 + e^{\rho_j})
 
     The weights start at a scale that keeps the variance of a signal through any number of layers:
-    see :func:`lpunits.layers.keep_variance_`.
+    see :func:`lpunits.layers.keep_variance_`. Of a sparse input, ``x.to_sparse()``, only those
+    entries are multiplied that are not 0.
 
     >>> layer = LpLinear(784, units=240, filters=5, order=3.0)
     >>> layer(torch.randn(32, 784)).shape

@@ -187,7 +187,8 @@ def _pentomino(scale: Scale) -> Space:
         _wide(base),
         lr=Real(0.005, 1.0, log=True),
         momentum=Real(0.3, 0.9),
-        weight_decay=Real(1e-5, 3e-3, log=True),
+        weight_decay=Real(1e-5, 1e-2, log=True),
+        input_dropout=None,
     )
     return space if scale == "paper" else _small(space, scale)
 
