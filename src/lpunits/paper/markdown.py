@@ -14,7 +14,7 @@ from lpunits.paper.experiment import Experiment, Table
 from lpunits.paper.records import Records
 from lpunits.paper.report import ABOUT, Part, circumstances, svg
 
-MOST_LINKS = 200
+MOST_LINKS = 30
 
 
 def write(
