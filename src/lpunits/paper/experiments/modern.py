@@ -80,8 +80,8 @@ COVERTYPE = replace(
     order_scale=3.0,
     weight_decay=0.01,
     label_smoothing=0.0,
-    epochs=30,
-    last_epochs=6,
+    epochs=36,
+    last_epochs=10,
     last_lr=5e-4,
 )
 COLUMNS = replace(COVERTYPE, data_options=(("components", None),))
