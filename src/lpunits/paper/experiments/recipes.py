@@ -110,7 +110,7 @@ def title(config: Training) -> str:
     options = dict(config.data_options)
     size = f", {options['train']:,} images" if "train" in options else ""
     columns = ", 54 columns" if "components" in options and options["components"] is None else ""
-    noise = ", noise" if getattr(config, "noise", 0) else ""
+    noise = " with noise" if getattr(config, "noise", 0) else ""
     return f"{TITLES[config.data]}{size}{columns}{noise}"
 
 
