@@ -28,6 +28,14 @@ def test_every_draw_is_a_config(name, scale):
         assert not config.untested().test
 
 
+def test_a_search_is_known_by_its_ranges_and_its_base():
+    found = {
+        spaces.fingerprint(spaces.get("mnist", "quick", settings))
+        for settings in ([], ["lr=0.25"], ["lr=0.26"], ["epochs=7"], [])
+    }
+    assert len(found) == 4
+
+
 def test_the_number_of_layers_stays():
     space = spaces.get("covertype", "paper")
     assert space.config({"units": 150}).hidden == (150, 150, 150)

@@ -133,6 +133,11 @@ def ranges(space: Space) -> dict[str, Real | Choice]:
     return {name: range for name, range in found if range is not None}
 
 
+def fingerprint(space: Space) -> str:
+    """What a search depends on; a new field of the configs that has its default changes nothing."""
+    return f"{Trial(space.base, 0).key}: {ranges(space)}"
+
+
 def get(name: str, scale: Scale = "quick", settings: Sequence[str] = ()) -> Space:
     """The space of an experiment at a scale, with ``field=value`` fixed for each setting."""
     if name not in SPACES:

@@ -160,7 +160,7 @@ def studies(storage: optuna.storages.RDBStorage) -> list["Study"]:
     for summary in optuna.get_all_study_summaries(storage, include_best_trial=False):
         if plan := summary.user_attrs.get("plan"):
             study = Study(Plan(**{**plan, "settings": tuple(plan["settings"])}), storage)
-            found += [study] * (summary.user_attrs["space"] == repr(study.space))
+            found += [study] * (summary.user_attrs["space"] == spaces.fingerprint(study.space))
     return found
 
 
@@ -224,12 +224,13 @@ class Study:
     def begin(self) -> None:
         """Write down what is searched; refuses a study that was begun with other ranges."""
         facts = self.optuna.user_attrs
-        if facts.get("space", repr(self.space)) != repr(self.space):
+        space = spaces.fingerprint(self.space)
+        if facts.get("space", space) != space:
             raise ValueError(
                 f"the search {self.plan.name!r} was begun with other ranges than there are now: "
                 f"take another --seed or another --storage"
             )
-        self.optuna.set_user_attr("space", repr(self.space))
+        self.optuna.set_user_attr("space", space)
         self.optuna.set_user_attr("plan", asdict(self.plan))
 
     def take(self) -> optuna.Trial | None:
