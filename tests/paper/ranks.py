@@ -24,6 +24,7 @@ CASES = {
     "twenty steps": replace(EVEN, bias=True, weight_decay=1e-3),
     "one image left": replace(EVEN, batch=92, last_epochs=1),  # there is none for the other rank
     "fixed orders": replace(EVEN, learn_order=False, center=False, center_inputs=True),
+    "sparse inputs": replace(EVEN, max_norm=None, sparse_inputs=True),
 }
 # What the test of kill -9 runs from the command line, with dropout.
 NEVER_KILLED = replace(two_layers("smoke"), epochs=20, lr=0.1)
@@ -46,7 +47,8 @@ def kept(name, trained):
     """Train; leave what came of it on this rank in two files."""
     ours = f"{name}, rank {distributed.rank()}"
     (folder / f"{ours}.json").write_text(json.dumps(trained.outcome()))
-    save_file(trained.model.state_dict(), folder / f"{ours}.safetensors")
+    weights = {key: t.contiguous() for key, t in trained.model.state_dict().items()}
+    save_file(weights, folder / f"{ours}.safetensors")
 
 
 if __name__ == "__main__":

@@ -47,9 +47,8 @@ class FeedForward(Training):
             if getattr(self, name) not in known:
                 expected = ", ".join(known)
                 raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
-        for name, least in (("filters", 1), ("input_noise", 0), ("noise", 0)):
-            if not least <= (value := getattr(self, name)) < math.inf:
-                raise ValueError(f"{name} must be a finite number of at least {least}, got {value}")
+        if not 1 <= self.filters < math.inf:
+            raise ValueError(f"filters must be a number of at least 1, got {self.filters}")
 
     @property
     def label(self) -> str:
