@@ -73,8 +73,10 @@ def test_weights_in_another_order_of_memory_take_the_same_steps(max_norm):
                 parameter.grad = torch.empty_like(parameter).copy_(torch.randn(parameter.shape))
             optimizer.step()
         results.append([parameter.detach() for parameter in net.parameters()])
+    # The same bits where both are compiled; with a bound the other order takes plain torch.
+    rtol, atol = (1e-5, 1e-6) if max_norm else (0, 0)
     for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5 * bool(max_norm), atol=1e-6 * bool(max_norm))
+        torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
 
 
 def test_no_filter_outgrows_the_bound_and_short_ones_and_biases_are_left_alone():

@@ -216,9 +216,7 @@ def test_inputs_are_centred_and_bytes_become_floats(tmp_path):
 @pytest.mark.parametrize("activation", ["lp", "maxout", "relu"])
 def test_sparse_inputs_train_the_same_net(activation, tmp_path):
     sizes = (("train", 200), ("valid", 50), ("test", 50))
-    config = dataclasses.replace(
-        SMALL, data="pentomino", data_options=sizes, activation=activation, input_dropout=0.0
-    )
+    config = dataclasses.replace(SMALL, data="pentomino", data_options=sizes, activation=activation)
     dense = _Run(config, 0, Job(tmp_path / "dense"))
     sparse = _Run(dataclasses.replace(config, sparse_inputs=True), 0, Job(tmp_path / "sparse"))
     assert sparse.prepared(sparse.data.train.features).is_sparse
