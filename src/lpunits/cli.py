@@ -257,7 +257,7 @@ def report(
     if markdown is not None:
         print(f"results: {document.write(markdown, parts, store, missing)}")
         return
-    path = page.write(out, parts, missing).resolve()
+    path = page.write(out, parts, missing, store.findings()).resolve()
     print(f"report: {path.as_uri()}")
     if open_:
         webbrowser.open(path.as_uri())

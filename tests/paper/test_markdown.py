@@ -38,6 +38,15 @@ def test_many_records_are_a_link_to_their_folder(tmp_path, monkeypatch):
     assert "Records: 2 in [results](../results)." in page.read_text()
 
 
+def test_findings_stand_before_the_tables(tmp_path):
+    (tmp_path / "results").mkdir()
+    text = "## What holds\n\nThis & that,\nin all runs.\n\n## What does not\n\nNothing.\n"
+    (tmp_path / "results" / "findings.md").write_text(text)
+    page = made(tmp_path).read_text()
+    assert text.strip() in page
+    assert page.index("## What holds") < page.index("## What was run") < page.index("| 3.0 |")
+
+
 def links(page):
     return [page.parent / link for link in re.findall(r"\]\(([^)]+)\)", page.read_text())]
 

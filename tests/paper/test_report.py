@@ -96,6 +96,14 @@ def test_what_has_no_record_is_named(store, tmp_path):
     assert "<code>lpunits run other</code>" in text
 
 
+def test_findings_are_told_first(store, tmp_path):
+    (tmp_path / "records" / "findings.md").write_text("## What holds\n\nThis & that.\n")
+    parts = report.collect([example()], store)
+    text = report.write(tmp_path, parts, findings=store.findings()).read_text()
+    assert "<h3>What holds</h3>\n<p>This &amp; that.</p>\n<nav>" in text
+    assert Records(tmp_path / "none").findings() == {}
+
+
 def test_the_same_records_give_the_same_page(store, tmp_path):
     pages = [
         report.write(tmp_path / name, report.collect([example()], store)) for name in ("a", "b")

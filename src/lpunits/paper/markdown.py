@@ -1,7 +1,8 @@
 """Records of the scale paper to a page of the documentation: Markdown, and figures as SVG.
 
 The same sections as the HTML page has, with a link to every record that a number was made from.
-Never trains; all that the page says comes from records and from the experiments themselves.
+Never trains; all that the page says comes from records, from the findings that lie beside them and
+from the experiments themselves.
 """
 
 import os
@@ -50,9 +51,11 @@ def write(
         stale.unlink()
     head = [
         "# Results",
-        f"{ABOUT} What they mean, and what was tried on the way: [reproduction](reproduction.md).",
+        f"{ABOUT} What was tried on the way: [reproduction](reproduction.md).",
         f"This page is the output of `lpunits report --markdown {page.parent.name}/{page.name}`. "
         "`lpunits run all --scale paper --jobs 2` repeats everything from nothing.",
+        *(f"## {heading}\n\n{text}" for heading, text in store.findings().items()),
+        "## What was run",
         _table(_times(parts, missing)),
     ]
     write_atomically(page, ("\n\n".join([*head, *body]) + "\n").encode())

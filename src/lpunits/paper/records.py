@@ -10,6 +10,7 @@ step, so that it is whole or not there.
 import datetime
 import json
 import platform
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -64,6 +65,15 @@ class Records:
         wanted = {trial.key: trial for trial in trials}.values()
         done = ("finished", "diverged")
         return [t for t in wanted if (self.find(t) or {}).get("status") not in done]
+
+    def findings(self) -> dict[str, str]:
+        """What a reader of the records wrote about them: the paragraphs of ``findings.md``."""
+        for folder in self.folders:
+            path = folder / "findings.md"
+            if path.exists():
+                _, *parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+                return {h: t.strip() for h, t in zip(parts[::2], parts[1::2], strict=True)}
+        return {}
 
     def write(self, record: Record) -> Path:
         """Keep a record."""

@@ -8,9 +8,10 @@ when and on what they ran, and the command that repeats them.
 import html
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -34,8 +35,8 @@ from lpunits.paper.settings import changed
 TITLE = "Learned-norm pooling, reproduced"
 ABOUT = (
     "The figures and tables of Learned-Norm Pooling for Deep Feedforward and Recurrent Neural "
-    "Networks (Gulcehre, Cho, Pascanu, Bengio, 2014): the paper's numbers beside ours. Everything "
-    "below is computed from records of runs."
+    "Networks (Gulcehre, Cho, Pascanu, Bengio, 2014): the paper's numbers beside ours. All "
+    "tables, figures and verdicts are computed from records of runs."
 )
 STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --quiet: #626a73;
@@ -110,13 +111,19 @@ def collect(
     return parts
 
 
-def write(folder: Path, parts: Sequence[Part], missing: Sequence[Experiment] = ()) -> Path:
+def write(
+    folder: Path,
+    parts: Sequence[Part],
+    missing: Sequence[Experiment] = (),
+    findings: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
     """Write ``index.html``, and each figure as SVG and PNG; returns the page.
 
     Args:
         folder: Where to.
         parts: What to show.
         missing: Experiments that have no record yet: the page says how to get them.
+        findings: Headings and paragraphs that stand before everything else.
     """
     for part in parts:
         for picture in part.section.pictures:
@@ -126,7 +133,7 @@ def write(folder: Path, parts: Sequence[Part], missing: Sequence[Experiment] = (
             picture.figure.savefig(image, format="png", dpi=150, metadata={"Software": None})
             write_atomically(folder / "figures" / f"{name}.png", image.getvalue())
     page = folder / "index.html"
-    write_atomically(page, _page(parts, missing).encode())
+    write_atomically(page, _page(parts, missing, findings).encode())
     return page
 
 
@@ -142,7 +149,10 @@ def svg(figure: Figure, *, inline: bool = False) -> str:
     return text.replace("#000000", "currentColor") if inline else text
 
 
-def _page(parts: Sequence[Part], missing: Sequence[Experiment]) -> str:
+def _page(
+    parts: Sequence[Part], missing: Sequence[Experiment], findings: Mapping[str, str]
+) -> str:
+    told = "".join(f"<h3>{_escape(h)}</h3>\n<p>{_escape(t)}</p>\n" for h, t in findings.items())
     shown = {part.experiment.name: part.experiment for part in parts}.values()
     links = "".join(f'<li><a href="#{e.name}">{_escape(e.title)}</a></li>' for e in shown)
     body = "\n".join(_experiment(e, [p for p in parts if p.experiment is e]) for e in shown)
@@ -155,7 +165,7 @@ def _page(parts: Sequence[Part], missing: Sequence[Experiment]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{TITLE}</title><style>{STYLE}</style></head>\n'
-        f"<body><h1>{TITLE}</h1>\n<p>{_escape(ABOUT)}</p>\n"
+        f"<body><h1>{TITLE}</h1>\n<p>{_escape(ABOUT)}</p>\n{told}"
         f"<nav><ul>{links}</ul></nav>\n<main>{body}</main>\n"
         f'<p class="quiet">lpunits {lpunits.__version__}</p></body></html>\n'
     )
