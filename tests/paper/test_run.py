@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -105,6 +106,27 @@ def test_the_same_bits_in_this_process_and_in_others(tmp_path):
     for trial in trials:
         here, there = (store.find(trial)["outcome"] for store in stores)
         assert here == there
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="there is no glibc")
+def test_memory_that_a_step_frees_is_kept_for_the_next_one():
+    """Counted in a process of its own: the pages that the system had to clear."""
+    script = """
+import resource, sys
+import torch
+from lpunits.paper import engines
+if sys.argv[1] == "kept":
+    engines.keep_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    torch.ones(10_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    given_back, kept = (
+        int(subprocess.run([sys.executable, "-c", script, how], capture_output=True).stdout)
+        for how in ("given back", "kept")
+    )
+    assert kept < given_back / 5
 
 
 def test_trials_without_their_data_are_left_out_and_told(tmp_path, monkeypatch, capsys):

@@ -149,9 +149,7 @@ def svg(figure: Figure, *, inline: bool = False) -> str:
     return text.replace("#000000", "currentColor") if inline else text
 
 
-def _page(
-    parts: Sequence[Part], missing: Sequence[Experiment], findings: Mapping[str, str]
-) -> str:
+def _page(parts: Sequence[Part], missing: Sequence[Experiment], findings: Mapping[str, str]) -> str:
     told = "".join(f"<h3>{_escape(h)}</h3>\n<p>{_escape(t)}</p>\n" for h, t in findings.items())
     shown = {part.experiment.name: part.experiment for part in parts}.values()
     links = "".join(f'<li><a href="#{e.name}">{_escape(e.title)}</a></li>' for e in shown)
