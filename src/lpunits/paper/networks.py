@@ -52,10 +52,12 @@ class FeedForward(Training):
 
     @property
     def label(self) -> str:
-        """The dataset with its options, the units, the sizes of the layers, and noise."""
+        """The dataset with its options, the units, the sizes of the layers, noise, another start."""
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
-        return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}"
+        learned = self.activation == "lp" and self.order != FeedForward.order
+        start = f", p from {self.order:g}" if learned else ""
+        return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}"
 
     @property
     def shares_batches(self) -> bool:

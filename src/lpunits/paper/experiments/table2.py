@@ -41,8 +41,7 @@ COVERTYPE = FeedForward(
     epochs=60,
 )
 # A norm shares its gradient among its filters, so on MNIST it wants a rate that is three times
-# maxout's published one. On the small sets the same rate has the lowest validation error for all;
-# on Pentomino rates were compared with Lp units alone, and the others share theirs.
+# maxout's published one. On the small sets the same rate has the lowest validation error for all.
 SLOWER = {"lp": 1.0, "l2": 1.0, "maxout": 0.3, "relu": 0.3}
 # Five where Table 1, its check with p = 2 or the five seeds on MNIST have those trials anyway; for
 # the others as many as two cores run in an hour or two.
@@ -50,7 +49,7 @@ SEEDS = {
     "mnist": {"lp": 5, "l2": 3, "maxout": 3, "relu": 3},
     "fer2013": {"lp": 5, "l2": 5, "maxout": 3, "relu": 3},
     "tfd": {"lp": 5, "l2": 5, "maxout": 3, "relu": 3},
-    "pentomino": {"lp": 5, "l2": 5, "maxout": 2, "relu": 2},
+    "pentomino": {"lp": 3, "l2": 5, "maxout": 2, "relu": 2},
     "covertype": {"lp": 2, "l2": 2, "maxout": 2, "relu": 2},
 }
 
@@ -61,16 +60,22 @@ def trials(scale: Scale) -> list[Trial]:
     nets = [two_layers(scale), *one_layer(scale)[1:]] + [COVERTYPE] * paper
     few = 1 if scale == "smoke" else 3
     return [
-        Trial(replace(net, activation=unit, lr=net.lr * _rate(net, unit, scale)), seed)
+        Trial(replace(net, activation=unit, **(_own(net, unit) if paper else {})), seed)
         for net in nets
         for unit in UNITS
         for seed in range(SEEDS[net.data][unit] if paper else few)
     ]
 
 
-def _rate(net: FeedForward, unit: str, scale: Scale) -> float:
-    """The factor of the learning rate for other units than the recipe's."""
-    return SLOWER[unit] if scale == "paper" and net.data != "pentomino" else 1.0
+def _own(net: FeedForward, unit: str) -> dict[str, float]:
+    """What a kind of unit has of its own: a rate; on Pentomino, where all share it, where p starts.
+
+    From 2 the Lp net has 30.5 % on validation there, from 3 as in Table 1 it has 30.7 %, with 100
+    units 31.2 and 32.6 %.
+    """
+    if net.data == "pentomino":
+        return {"order": 2.0} if unit == "lp" else {}
+    return {"lr": net.lr * SLOWER[unit]}
 
 
 def section(results: Sequence[Result]) -> Section:
