@@ -52,7 +52,7 @@ class FeedForward(Training):
 
     @property
     def label(self) -> str:
-        """The dataset with its options, the units, the sizes of the layers, noise, another start."""
+        """The dataset with its options, the units, the sizes of the layers, noise, other orders."""
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
         learned = self.activation == "lp" and self.order != FeedForward.order

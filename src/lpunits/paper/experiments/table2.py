@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -67,7 +68,7 @@ def trials(scale: Scale) -> list[Trial]:
     ]
 
 
-def _own(net: FeedForward, unit: str) -> dict[str, float]:
+def _own(net: FeedForward, unit: str) -> dict[str, Any]:
     """What a kind of unit has of its own: a rate; on Pentomino, where all share it, where p starts.
 
     From 2 the Lp net has 30.5 % on validation there, from 3 as in Table 1 it has 30.7 %, with 100
