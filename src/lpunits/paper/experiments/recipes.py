@@ -87,8 +87,17 @@ def one_layer(scale: Scale) -> list[FeedForward]:
             pentomino, batch=400, lr=0.2, order_scale=10.0, weight_decay=3e-3, epochs=50
         )
         mnist = replace(ONE_LAYER, lr=0.1, order_scale=20.0, weight_decay=1e-5, epochs=40)
+        # With dropout the first fold has 54 % on validation, without it 59 %.
         faces = replace(
-            ONE_LAYER, data="fer2013", lr=0.02, order_scale=20.0, weight_decay=1e-4, epochs=40
+            ONE_LAYER,
+            data="fer2013",
+            bias=True,
+            input_dropout=0.2,
+            dropout=0.5,
+            lr=0.1,
+            order_scale=20.0,
+            weight_decay=1e-3,
+            epochs=20,
         )
         return [mnist, faces, replace(faces, data="tfd"), pentomino]
     digits = replace(ONE_LAYER, data="digits", hidden=(100,), lr=0.3, order_scale=20.0, epochs=40)
