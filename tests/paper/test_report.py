@@ -102,6 +102,9 @@ def test_findings_are_told_first(store, tmp_path):
     text = report.write(tmp_path, parts, findings=store.findings()).read_text()
     assert "<h3>What holds</h3>\n<p>This &amp; that.</p>\n<nav>" in text
     assert Records(tmp_path / "none").findings() == {}
+    (tmp_path / "records" / "findings.md").write_text("All is well.\n")
+    with pytest.raises(ValueError, match=r"must begin with a heading.*All is well"):
+        store.findings()
 
 
 def test_the_same_records_give_the_same_page(store, tmp_path):

@@ -52,11 +52,11 @@ class FeedForward(Training):
 
     @property
     def label(self) -> str:
-        """The dataset with its options, the units, the sizes of the layers, noise, other orders."""
+        """The dataset with its options, the units, the layers, noise, and where p starts."""
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
-        learned = self.activation == "lp" and self.order != FeedForward.order
-        start = f", p from {self.order:g}" if learned else ""
+        told = self.activation == "lp" and self.order != FeedForward.order
+        start = f", p from {self.order:g}" if told else ""
         return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}"
 
     @property

@@ -71,7 +71,9 @@ class Records:
         for folder in self.folders:
             path = folder / "findings.md"
             if path.exists():
-                _, *parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+                first, *parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+                if first.strip():
+                    raise ValueError(f"{path}: must begin with a heading (##), got {first!r:.60}")
                 return {h: t.strip() for h, t in zip(parts[::2], parts[1::2], strict=True)}
         return {}
 
