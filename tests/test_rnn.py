@@ -326,6 +326,15 @@ def test_the_deep_output_is_what_it_says():
     torch.testing.assert_close(net(x)[0], true)
 
 
+def test_the_output_can_drop_more_than_the_transition():
+    def rates(net):
+        return net.rnn.dropout, [m.p for m in net.output if isinstance(m, Dropout)]
+
+    assert rates(DOTRNN(4, 5, 3, 6, dropout=0.1)) == (0.1, [0.1])
+    assert rates(DOTRNN(4, 5, 3, 6, dropout=0.1, output_dropout=0.5)) == (0.1, [0.5])
+    assert rates(DOTRNN(4, 5, 3, 6, dropout=0.1, output_dropout=0)) == (0.1, [])
+
+
 def test_a_wrong_use_of_the_output_in_place_is_noticed():
     net = build()
     out, _ = net(torch.randn(5, 2, 4, dtype=DOUBLE))

@@ -108,6 +108,12 @@ from lpunits import DOTRNN, DTRNN
             "dropout_per must be",
             "'piece'",
         ),
+        (
+            lambda net: DOTRNN(4, 5, 3, 6, output_dropout=1.5),
+            ValueError,
+            "output_dropout must be",
+            "1.5",
+        ),
         (lambda net: DOTRNN(4, 5, 0, 6), ValueError, "output_size must be", "0"),
     ],
 )

@@ -339,7 +339,9 @@ class DOTRNN(nn.Module):
         output_filters: Projections per unit of the output.
         activation: The kind of the transition's units.
         output_activation: The kind of the output's units.
-        dropout: Probability to drop an intermediate unit, in the transition and in the output.
+        dropout: Probability to drop an intermediate unit of the transition.
+        output_dropout: The same for the output, where it does not disturb the memory; by default
+            that of the transition.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
         options: The other options of :class:`DTRNN`.
@@ -358,6 +360,7 @@ class DOTRNN(nn.Module):
         activation: str = "lp",
         output_activation: str = "maxout",
         dropout: float = 0.0,
+        output_dropout: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         **options: Any,
@@ -375,13 +378,18 @@ class DOTRNN(nn.Module):
             **options,
             **place,
         )
+        output_dropout = dropout if output_dropout is None else output_dropout
+        if not 0 <= output_dropout < 1:
+            raise ValueError(
+                f"output_dropout must be a probability from 0 to below 1, got {output_dropout}"
+            )
         self.output = MLP(
             hidden_size,
             [output_units],
             output_size,
             activation=output_activation,
             filters=output_filters,
-            dropout=dropout,
+            dropout=output_dropout,
             **place,
         )
 

@@ -130,6 +130,7 @@ class Music:
         output_filters: Projections per unit of the output.
         order: Where the orders start.
         dropout: On the intermediate layers.
+        output_dropout: On that of the output, if not the same.
         dropout_per: One mask per step or per sequence.
         batch: Pieces at a time.
         window: Steps of truncated backpropagation; 0: whole pieces.
@@ -159,6 +160,7 @@ class Music:
     output_filters: int = 2
     order: float = 3.0
     dropout: float = 0.5
+    output_dropout: float | None = None
     dropout_per: str = "step"
     batch: int = 16
     window: int = 0
@@ -225,7 +227,8 @@ class Music:
             # gates (h^2 + 88 h + 2 h) + 88 h + 88 weights
             half = (gates * (KEYS + 2) + KEYS) / (2 * gates)
             hidden = round(math.sqrt(half**2 + (weights - KEYS) / gates) - half)
-            return Recurrent(cell, hidden, self.dropout)
+            dropout = self.dropout if self.output_dropout is None else self.output_dropout
+            return Recurrent(cell, hidden, dropout)
         return _dotrnn(self, self.model)
 
     def run(self, seed: int, job: Job) -> dict[str, Any]:
@@ -240,7 +243,7 @@ class Music:
             net, self.lr, order_scale=self.order_scale, weight_decay=self.weight_decay
         )
         optimizer: torch.optim.Optimizer = (
-            torch.optim.Adam(groups)
+            torch.optim.AdamW(groups)  # without weight decay it is Adam
             if self.optimizer == "adam"
             else torch.optim.SGD(groups, momentum=self.momentum)
         )
@@ -403,6 +406,7 @@ def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:
         output_activation="sigmoid" if kind == "sigmoid" else "maxout",
         order=config.order,
         dropout=config.dropout,
+        output_dropout=config.output_dropout,
         dropout_per=config.dropout_per,
         device=device,
     )
