@@ -224,6 +224,21 @@ def test_the_mean_of_the_weights_is_what_is_kept(tmp_path):
     assert not torch.equal(kept["mean"], start)
 
 
+def test_weights_decay_apart_from_the_steps_of_adam_and_orders_do_not(tmp_path):
+    # One update, which by AdamW decay only adds to.
+    config = dataclasses.replace(SMALL, batch=1000, epochs=1)
+    torch.manual_seed(0)
+    start = config.net().rnn
+    with_decay = dataclasses.replace(config, weight_decay=0.4)
+    for name, changed in (("without", config), ("with", with_decay)):
+        changed.run(0, Job(tmp_path / name))
+    without, decayed = (load_kept(config, tmp_path / name).rnn for name in ("without", "with"))
+    for name, weight in start.named_parameters():
+        lost = 0.4 * config.lr * weight if name.endswith("weight") else 0 * weight
+        found = without.get_parameter(name) - decayed.get_parameter(name)
+        torch.testing.assert_close(found, lost, rtol=1e-3, atol=1e-6)
+
+
 def test_a_loss_that_is_not_finite_ends_in_a_record_that_says_so(tmp_path):
     config = dataclasses.replace(SMALL, optimizer="sgd", lr=1e30, clip=0.0, model="relu")
     record = attempt(Trial(config, 0), Job(tmp_path))

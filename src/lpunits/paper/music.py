@@ -139,7 +139,8 @@ class Music:
         order_scale: The factor of the orders' rate.
         momentum: Of ``sgd``.
         clip: The largest norm of the gradient; 0: any.
-        weight_decay: Of the weights, not of orders and centres.
+        weight_decay: Of the weights, not of orders and centres; with ``adam`` apart from its
+            steps, as in AdamW.
         epochs: At most.
         patience: Epochs without a better validation after which the rate is halved.
         halvings: Training ends when the rate would be halved once more.
