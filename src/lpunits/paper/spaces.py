@@ -109,8 +109,9 @@ class MusicSpace:
     order: Range = Real(1.5, 4.0)
     lr: Range = Real(3e-4, 1e-2, log=True)
     order_scale: Range = Real(0.5, 50.0, log=True)
-    dropout: Range = Real(0.0, 0.6)
-    weight_decay: Range = Real(1e-7, 1e-4, log=True)
+    dropout: Range = Real(0.0, 0.4)
+    output_dropout: Range = Real(0.0, 0.6)
+    weight_decay: Range = Real(1e-2, 1.0, log=True)  # AdamW's
     batch: Range = Choice((4, 8, 16))
 
     def config(self, values: Mapping[str, Any]) -> Music:
