@@ -58,8 +58,8 @@ def trials(scale: Scale) -> list[Trial]:
 
 # JSB: the best on validation of three full trials that differed in dropout, batch and rate, then of
 # three thresholds; smaller than the paper's nets for speed, and larger ones were not compared.
-# Nottingham and MuseData, whose pieces are longer: most of the dropout is on the output, where it does
-# not disturb the memory, and weight decay keeps the net from learning the pieces by heart.
+# Nottingham and MuseData, whose pieces are longer: most of the dropout is on the output, where it
+# does not disturb the memory, and weight decay keeps the net from learning the pieces by heart.
 FULL = {
     "jsb": Music(
         "jsb", hidden=200, units=200, output_units=200, batch=4, lr=2e-3, dropout=0.3, clip=0.3
