@@ -42,9 +42,10 @@ def load_model(path: Path) -> nn.Module:
 
 
 def _config(values: dict[str, Any]) -> Music:
-    known = {f.name: f for f in fields(Music)}
+    defaults = {f.name: f.default for f in fields(Music)}
     for name, value in values.items():
-        if name not in known or type(value) not in (str, int, float, bool):
+        simple = type(value) in (str, int, float, bool)
+        if name not in defaults or not (simple or value is defaults[name]):  # None may be one
             raise ValueError(f"no such setting: {name} = {value!r}")
     return Music(**values)
 
