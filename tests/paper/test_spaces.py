@@ -50,7 +50,7 @@ def test_the_number_of_layers_stays():
         ("mnist", ["activation=l2"], {"order", "order_scale"}),
         ("mnist", ["activation=maxout"], {"order", "order_scale", "center_scale"}),
         ("mnist", ["activation=relu"], {"order", "order_scale", "center_scale"}),
-        ("jsb", ["model=gru"], {"order", "order_scale"}),
+        ("jsb", ["model=gru"], {"order", "order_scale", "dropout"}),
         ("jsb", ["model=sigmoid", "clip=2"], {"order", "order_scale"}),
     ],
 )

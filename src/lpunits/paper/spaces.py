@@ -122,6 +122,8 @@ class MusicSpace:
         """The space in which these fields of the config are fixed, and what then has no effect."""
         if self.base.model != "lp":
             names = names | {"order", "order_scale"}
+        if self.base.model in ("rnn", "gru"):
+            names = names | {"dropout"}  # they have no transition's, but the output's
         return replace(self, **_nothing(names & set(_names(self))))
 
 
