@@ -237,6 +237,8 @@ def test_sparse_inputs_resume_with_the_same_bits_and_refuse_what_fills_them(tmp_
         dataclasses.replace(config, center_inputs=True)
     with pytest.raises(ValueError, match=r"input_dropout must be 0.0 with sparse_inputs, got 0.2"):
         dataclasses.replace(config, input_dropout=0.2)
+    with pytest.raises(ValueError, match=r"adversarial must be 0.0 with sparse_inputs, got 1.5"):
+        dataclasses.replace(config, adversarial=1.5)
     with pytest.raises(ValueError, match="sparse_inputs must be False for convolutions"):
         dataclasses.replace(IMAGES, sparse_inputs=True).model((8, 8), 10)
 
@@ -328,6 +330,45 @@ def test_labels_are_smoothed_in_training_alone(tmp_path):
     assert plain["curve"][0]["loss"] != smooth["curve"][0]["loss"]
 
 
+def test_half_of_an_adversarial_loss_is_that_of_inputs_moved_uphill(tmp_path):
+    distance = 0.5
+    run = _Run(dataclasses.replace(SMALL, adversarial=distance), 0, Job(tmp_path))
+    data = run.data.train
+    x, y, model = data.features[:50].clone(), data.targets[:50], copy.deepcopy(run.model)
+    value = run.backward(x, y, batch=50)
+    plain = cross_entropy(model(x), y)
+    (uphill,) = torch.autograd.grad(plain, x, retain_graph=True)
+    moved = x.detach() + distance * uphill / uphill.norm(dim=1, keepdim=True)
+    other = cross_entropy(model(moved), y)
+    assert other > plain
+    assert value == pytest.approx((plain + other).item() / 2, rel=1e-5)
+    ((plain + other) / 2).backward()
+    for ours, theirs in zip(run.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_adversarial_inputs_leave_no_trace_in_the_statistics_of_a_normalisation(tmp_path):
+    found = []
+    for distance in (0.0, 5.0):
+        config = dataclasses.replace(MODERN, dropout=0.0, adversarial=distance)
+        run = _Run(config, 0, Job(tmp_path / str(distance)))
+        x, y = run.data.train.features[:50].clone(), run.data.train.targets[:50]
+        run.model.train()
+        run.backward(x, y, 50)
+        found.append({k: v for k, v in run.model.state_dict().items() if ".running_" in k})
+    plain, both = found
+    assert plain
+    assert all(torch.equal(plain[name], both[name]) for name in plain)
+
+
+def test_where_the_loss_is_flat_an_input_stays_where_it_is(tmp_path):
+    run = _Run(dataclasses.replace(SMALL, adversarial=1.0), 0, Job(tmp_path))
+    for p in run.model[-1].parameters():
+        torch.nn.init.zeros_(p)
+    assert run.backward(torch.rand(3, 64), torch.arange(3), 3) == pytest.approx(math.log(10))
+    assert all(p.grad.isfinite().all() for p in run.model.parameters())
+
+
 def test_adam_keeps_the_groups_apart(tmp_path):
     run = _Run(MODERN, 0, Job(tmp_path))
     assert isinstance(run.optimizer, torch.optim.AdamW)
@@ -375,6 +416,7 @@ def test_global_pooling_of_fixed_order_is_average_or_maximum(tmp_path):
         ("optimizer", "adagrad"),
         ("normalization", "group"),
         ("label_smoothing", 1.0),
+        ("adversarial", -1.0),
         ("average", -0.1),
         ("filters", 0),
     ],

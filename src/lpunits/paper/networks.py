@@ -40,7 +40,7 @@ class FeedForward(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("center_inputs", "input_dropout", "input_noise"):
+        for name in ("center_inputs", "input_dropout", "input_noise", "adversarial"):
             if self.sparse_inputs and (value := getattr(self, name)):
                 raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
         for name, known in (("activation", ACTIVATIONS), ("normalization", NORMALIZATIONS)):
@@ -55,6 +55,7 @@ class FeedForward(Training):
         """The dataset with its options, the units, the layers, noise, and where p starts."""
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
+        noise += f", adversarial {self.adversarial:g}" if self.adversarial else ""
         told = self.activation == "lp" and self.order != FeedForward.order
         start = f", p from {self.order:g}" if told else ""
         return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}"

@@ -19,6 +19,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from lpunits import param_groups
@@ -61,6 +63,8 @@ class Training(ABC):
         weight_decay: The factor of the L2 penalty on weights; for adamw of the decay itself.
         max_norm: The largest norm of a filter, for sgd.
         label_smoothing: How much of the target goes to all classes alike.
+        adversarial: Half of the loss is then that of inputs which were moved so far, in Euclidean
+            distance, to where the loss is higher: along its gradient.
         average: How much of the running mean of the weights an update keeps; 0: there is no mean.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The rate at the start of the last stage; it falls as in the first.
@@ -88,6 +92,7 @@ class Training(ABC):
     weight_decay: float = 0.0
     max_norm: float | None = None
     label_smoothing: float = 0.0
+    adversarial: float = 0.0
     average: float = 0.0
     last_epochs: int = 0
     last_lr: float = 0.05
@@ -114,6 +119,7 @@ class Training(ABC):
         least: dict[str, float] = {"batch": 1, "epochs": 1, "last_epochs": 0}
         least |= {"patience": 1, "decay_epochs": 1, "momentum_epochs": 1}
         least |= {"lr": 0, "final_lr": 0, "last_lr": 0, "momentum": 0, "final_momentum": 0}
+        least |= {"adversarial": 0}
         for name, low in least.items():
             value = getattr(self, name)
             if value is not None and not low <= value < math.inf:
@@ -315,22 +321,37 @@ class _Run:
             batch = min(config.batch, count - number * config.batch)  # of all ranks
             done = state["epoch"] + number * config.batch / count
             self.set_rates(config.rate(lr, done, over), done)
-            scores, smoothing = self.trained(x), config.label_smoothing
-            loss = cross_entropy(scores, y, reduction="sum", label_smoothing=smoothing) / batch
-            (value,) = distributed.summed(loss.item())
+            self.optimizer.zero_grad()
+            (value,) = distributed.summed(self.backward(x, y, batch))
             if not math.isfinite(value):
                 raise NotFiniteError(
                     f"the loss was {value} in epoch {state['epoch'] + 1}, batch {number + 1} "
                     f"of the {state['stage']} stage"
                 )
-            self.optimizer.zero_grad()
-            (loss * distributed.size()).backward()  # of which the mean over the ranks is taken
             self.optimizer.step()
             if config.average:
                 follow(self.averaged, self.model, config.average)
             total += value * batch
         state["epoch"] += 1
         return total / count
+
+    def backward(self, x: Tensor, y: Tensor, batch: int) -> float:
+        """The gradients of the mean loss over a batch, for the rows of this rank; returns it."""
+        config = self.config
+
+        def of(x: Tensor, part: float) -> float:
+            scores, smoothing = self.trained(x), config.label_smoothing
+            loss = cross_entropy(scores, y, reduction="sum", label_smoothing=smoothing) / batch
+            (part * loss * distributed.size()).backward()  # of which the ranks' mean is taken
+            return part * loss.item()
+
+        if not config.adversarial:
+            return of(x, 1.0)
+        plain = of(x.requires_grad_(), 0.5)
+        assert x.grad is not None
+        uphill = x.grad / x.grad.norm(dim=1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+        with statistics_kept(self.model):  # those of a normalisation: of plain inputs alone
+            return plain + of(x.detach() + config.adversarial * uphill, 0.5)
 
     def examples(
         self, splits: list[Split[Tensor]], order: Tensor
@@ -408,6 +429,18 @@ class _Run:
         if self.config.sparse_inputs:
             return x.to_sparse()
         return x if self.shift is None else x - self.shift
+
+
+@contextmanager
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Here batch normalisations use the statistics of a batch, but do not remember them."""
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.momentum = 0.0
+    yield
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
 
 
 @torch.no_grad()

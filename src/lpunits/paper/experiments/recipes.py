@@ -115,12 +115,14 @@ def one_layer(scale: Scale) -> list[FeedForward]:
 
 
 def title(config: Training) -> str:
-    """The name of the data for a table, with the size of a generated set, its columns, or noise."""
+    """The name of the data for a table, with its size or columns, and what is done to inputs."""
     options = dict(config.data_options)
     size = f", {options['train']:,} images" if "train" in options else ""
     columns = ", 54 columns" if "components" in options and options["components"] is None else ""
-    noise = " with noise" if getattr(config, "noise", 0) else ""
-    return f"{TITLES[config.data]}{size}{columns}{noise}"
+    disturbed = {"noise": getattr(config, "noise", 0), "adversarial examples": config.adversarial}
+    disturbances = " and ".join(name for name, amount in disturbed.items() if amount)
+    inputs = f" with {disturbances}" if disturbances else ""
+    return f"{TITLES[config.data]}{size}{columns}{inputs}"
 
 
 def papers(numbers: dict[str, str], data: str) -> str:
