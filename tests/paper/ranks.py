@@ -25,6 +25,7 @@ CASES = {
     "one image left": replace(EVEN, batch=92, last_epochs=1),  # there is none for the other rank
     "fixed orders": replace(EVEN, learn_order=False, center=False, center_inputs=True),
     "sparse inputs": replace(EVEN, max_norm=None, sparse_inputs=True),
+    "adversarial examples": replace(EVEN, batch=92, adversarial=0.5),
 }
 # What the test of kill -9 runs from the command line, with dropout.
 NEVER_KILLED = replace(two_layers("smoke"), epochs=20, lr=0.1)
