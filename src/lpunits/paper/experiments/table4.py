@@ -71,7 +71,7 @@ FULL = {
         dropout=0.1,
         output_dropout=0.5,
         weight_decay=0.4,
-        epochs=100,
+        epochs=150,
         decay="cosine",
         average=0.995,
     ),
@@ -246,5 +246,5 @@ EXPERIMENT = Experiment(
     "of music, beside the same with sigmoid, maxout and tanh units, a plain RNN and a GRU.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 1, "paper": 700},
+    minutes={"smoke": 0.1, "quick": 1, "paper": 1500},
 )
