@@ -34,9 +34,10 @@ def test_float32_stops_where_the_true_residual_stops(solve):
     """The recurrence would report any residual; what is returned is the true one."""
     A, b = (t.float() for t in system(60, 1e3, 0))
     found = solve(lambda v: A @ v, b, 1e-12, 2000)
-    true = float((b.double() - A.double() @ found.x.double()).norm() / b.double().norm())
-    assert 1e-12 < true < 1e-3
-    assert found.residual == pytest.approx(true, rel=0.2)
+    true = b.double() - A.double() @ found.x.double()
+    seen = b - A @ found.x  # rounded: how close to the true one depends on the processor
+    assert 1e-12 < true.norm() / b.norm() < 1e-3
+    assert found.residual == pytest.approx(float(seen.norm() / b.norm()))
 
 
 @pytest.mark.parametrize("solve", SOLVERS)

@@ -63,8 +63,8 @@ class Training(ABC):
         weight_decay: The factor of the L2 penalty on weights; for adamw of the decay itself.
         max_norm: The largest norm of a filter, for sgd.
         label_smoothing: How much of the target goes to all classes alike.
-        adversarial: Half of the loss is then that of inputs which were moved so far, in Euclidean
-            distance, to where the loss is higher: along its gradient.
+        adversarial: Above 0, half of the loss is that of inputs which were moved so far (Euclidean)
+            along its gradient, to where it is higher.
         average: How much of the running mean of the weights an update keeps; 0: there is no mean.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The rate at the start of the last stage; it falls as in the first.
