@@ -438,9 +438,11 @@ def statistics_kept(model: nn.Module) -> Iterator[None]:
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
         layer.momentum = 0.0
-    yield
-    for layer, momentum in zip(layers, momenta, strict=True):
-        layer.momentum = momentum
+    try:
+        yield
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
 
 
 @torch.no_grad()
