@@ -96,7 +96,7 @@ def run(
         cpus: Processors for each trial on Ray.
         gpus: GPUs for each trial on Ray.
         set_: Another value for a field of the configs, as field=value; may be given several times.
-        only: Only the trials whose label has this text, such as "musedata, lp, seed 0".
+        only: Only the trials whose label has this text, such as "jsb, gru".
         from_search: Instead, repeat the winner of `lpunits search` with the same names and --set.
         seeds: How often the winner is repeated, each time with another seed.
         storage: Where the search is, if it had a --storage.

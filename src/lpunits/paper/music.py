@@ -205,7 +205,8 @@ class Music:
         """What it is, in a few words."""
         moved = f", transposed by up to {self.transpose}" if self.transpose else ""
         clipped = f", threshold {self.clip:g}" if self.clip != Music.clip else ""
-        return f"{self.data}, {self.model}{moved}{clipped}"
+        lasting = f", {self.epochs} epochs" if self.decay == "cosine" else ""
+        return f"{self.data}, {self.model}{moved}{clipped}{lasting}"
 
     @property
     def datasets(self) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """Table 4, from its trials to its section."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from lpunits.paper.experiment import Result
+from lpunits.paper.experiment import Result, Trial
 from lpunits.paper.experiments import get, table4
 from lpunits.paper.records import Records
 
@@ -76,8 +78,37 @@ def test_augmentation_is_a_row_of_its_own_and_says_so(results):
     assert any("the paper has no augmentation" in note for note in section.notes)
 
 
-def test_the_full_scale_has_every_network_on_every_set():
-    found = {(t.config.data, t.config.model) for t in table4.trials("paper")}
-    assert len(found) == 3 * 6
-    labels = [t.label for t in table4.trials("paper")]
-    assert len(set(labels)) == len(labels) == 3 * 6 * 3 + 2 + 1
+def test_every_network_stands_beside_lp_units_on_every_set():
+    trials = table4.trials("paper")
+    models = {}
+    for trial in trials:
+        models.setdefault(trial.config.data, set()).add(trial.config.model)
+    assert models.pop("jsb") == set(table4.MODELS)
+    assert list(models.values()) == [{"lp", "sigmoid", "tanh", "gru"}] * 2
+    labels = [trial.label for trial in trials]
+    assert len(set(labels)) == len(labels) == 6 * 3 + 3 + 2 * (3 + 4)
+
+
+def test_networks_are_compared_on_one_budget(results):
+    lp, _, gru = results
+    brief, full = table4.BRIEF["nottingham"], table4.FULL["nottingham"]
+    found = []
+    for config, outcome, nll in (
+        (full, lp.outcome, 2.94),
+        (brief, lp.outcome, 3.2),
+        (replace(brief, model="gru"), gru.outcome, 3.1),
+    ):
+        outcome = outcome | {"nll": {"test": nll, "valid": nll}}
+        found.append(Result(Trial(config, 0), {"outcome": outcome}))
+    section = table4.section(found)
+    assert section.verdict == (
+        "Nottingham: Lp units reach 2.94; the paper's 2.95 is reproduced within 0.1. "
+        "Nottingham in 40 epochs: Lp units reach 3.20, better than 0 of 1 other networks."
+    )
+    assert [row[1:4:2] for row in section.tables[0].rows] == [
+        ["DOT-RNN, Lp", "2.95"],
+        ["DOT-RNN, Lp, 40 epochs", ""],
+        ["GRU, 40 epochs", ""],
+    ]
+    assert "networks on a smaller budget" in section.notes[-1]
+    assert "in 40 epochs" not in table4.section(found[:2]).verdict, "alone it compares nothing"
