@@ -19,10 +19,10 @@ from lpunits.paper.experiments.recipes import (
     UNITS,
     against_others,
     by_data,
+    drawn_errors,
     orders,
     test_error,
 )
-from lpunits.paper.experiments.table2 import figure
 from lpunits.paper.figures import NAMES
 from lpunits.paper.networks import FeedForward
 
@@ -88,6 +88,7 @@ COVERTYPE = replace(
     last_lr=5e-4,
 )
 COLUMNS = replace(COVERTYPE, data_options=(("components", None),))
+SEEDS = {"mnist": (5, 3), "covertype": (2, 1), "digits": (3, 3)}  # of Lp units, of the others
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -97,12 +98,11 @@ def trials(scale: Scale) -> list[Trial]:
     tiny = replace(small, hidden=(12, 12), filters=2, average=0.5, epochs=2)
     mnist = [replace(net, last_epochs=12, last_lr=5e-4) for net in (MNIST, NOISE, ADVERSARIAL)]
     nets = {"smoke": [tiny], "quick": [small], "paper": [*mnist, COVERTYPE, COLUMNS]}[scale]
-    few = 1 if scale == "smoke" else 3
     return [
         Trial(replace(net, activation=unit), seed)
         for net in nets
         for unit in UNITS
-        for seed in range(5 if net in mnist and unit == "lp" else few)
+        for seed in range(SEEDS[net.data][unit != "lp"] if scale != "smoke" else 1)
     ]
 
 
@@ -132,7 +132,7 @@ def section(results: Sequence[Result]) -> Section:
     return Section(
         " ".join(told),
         [Table(head, rows, "Beyond the paper; orders: mean over the units, then their spread")],
-        [Picture("modern", figure(results), alt, "A dot for each run, a bar for the mean.")],
+        [Picture("modern", drawn_errors(results), alt, "A dot for each run, a bar for the mean.")],
         [
             "Same data, weights, epochs and schedule for all units of a data set: AdamW, cosine "
             "decay, batch normalisation after the units, and, where it is not 0, label smoothing; "

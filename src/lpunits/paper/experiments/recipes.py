@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lpunits.paper.experiment import Result, Scale
-from lpunits.paper.figures import NAMES, order_histograms
+from lpunits.paper.figures import COLORS, NAMES, order_histograms
 from lpunits.paper.networks import FeedForward
 from lpunits.paper.train import Training
 
@@ -196,3 +196,24 @@ def drawn_orders(groups: Sequence[tuple[str, Sequence[Result]]]) -> Figure:
         {name: torch.cat([orders(r) for r in found]).numpy() for name, found in groups},
         {name: orders(found[0], "initial").mean().item() for name, found in groups},
     )
+
+
+def drawn_errors(results: Sequence[Result]) -> Figure:
+    """A panel for each dataset: every run's test error."""
+    groups = by_data(results)
+    fig = Figure(figsize=(1 + 2.6 * len(groups), 3), layout="constrained")
+    for axes, (name, found) in zip(
+        fig.subplots(1, len(groups), squeeze=False)[0], groups, strict=True
+    ):
+        units = [unit for unit in UNITS if any(r.config.activation == unit for r in found)]
+        for place, unit in enumerate(units):
+            errors = [100 * test_error(r) for r in found if r.config.activation == unit]
+            axes.plot([place] * len(errors), errors, "o", color=COLORS[unit], alpha=0.7)
+            mean = statistics.fmean(errors)
+            axes.plot([place - 0.25, place + 0.25], [mean, mean], color=COLORS[unit], lw=2.5)
+        axes.set_xticks(range(len(units)), [NAMES[unit].split(" ")[0] for unit in units])
+        axes.set_xlim(-0.6, len(units) - 0.4)
+        axes.set_title(name, fontsize=10)
+        axes.set_ylabel("test error, %")
+        axes.spines[["top", "right"]].set_visible(False)
+    return fig
