@@ -162,6 +162,22 @@ def test_the_winner_over_seeds_and_the_report(valley, storage, work, tmp_path):
     )
 
 
+def test_the_same_search_for_several_units_is_compared(storage, tmp_path):
+    work = Work(Records(tmp_path / "search"), tmp_path / "work")
+    few = ("epochs=1", "hidden=(8, 8)")
+    for settings in (few, ("activation=maxout", *few), ("activation=relu", "epochs=2")):
+        search(Plan("mnist", "smoke", settings=settings, trials=2), storage, work)
+    lp, maxout, relu = search_report.collect(storage, work.store)
+    table, best = lp.section.tables
+    assert [row[:2] for row in table.rows] == [["Lp", "2 of 2"], ["maxout", "2 of 2"]]
+    valid = min(float(row[1]) for row in best.rows)
+    assert table.rows[0][2] == f"{valid:.2%}"
+    tested = study.studies(storage)[0].tested
+    assert table.rows[0][3] == f"{tested['test']:.2%} (n = 1)"
+    for part in (maxout, relu):
+        assert len(part.section.tables) == 1
+
+
 def test_no_search_no_winner(valley, storage):
     message = "there is no finished search, run `lpunits search valley --set x=1` first"
     with pytest.raises(ValueError, match=message):

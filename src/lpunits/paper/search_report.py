@@ -4,6 +4,7 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count, takewhile
 from typing import Any
 
@@ -14,21 +15,39 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lpunits.paper import spaces
 from lpunits.paper.experiment import Experiment, Picture, Result, Section, Table, Trial, spread
-from lpunits.paper.figures import COLORS, QUIET
+from lpunits.paper.figures import COLORS, NAMES, QUIET
 from lpunits.paper.records import Records
 from lpunits.paper.report import Part
-from lpunits.paper.study import TRIAL_SEED, Study, studies
+from lpunits.paper.study import TRIAL_SEED, Plan, Study, studies
 
 BEST = 10  # trials in the table
+UNITS = ("activation", "model")  # the fields of configs that name the kind of units
 ENOUGH = 4  # finished trials, before anything is said about what mattered
 
 
 def collect(storage: optuna.storages.RDBStorage, store: Records) -> list[Part]:
-    """A part of the report for each search in a storage that has a finished trial."""
-    return [_part(study, store) for study in studies(storage) if study.best() is not None]
+    """A part of the report for each search in a storage that has a finished trial.
+
+    The same search for several kinds of units is a family: the first of it compares them.
+    """
+    families: dict[Plan, list[Study]] = {}
+    for study in studies(storage):
+        if study.best() is not None:
+            families.setdefault(_whatever_units(study.plan), []).append(study)
+    return [
+        _part(study, store, family if study is family[0] else ())
+        for family in families.values()
+        for study in family
+    ]
 
 
-def _part(study: Study, store: Records) -> Part:
+def _whatever_units(plan: Plan) -> Plan:
+    """The plan without the setting that names the kind of units."""
+    others = [s for s in plan.settings if s.partition("=")[0].strip() not in UNITS]
+    return replace(plan, settings=tuple(sorted(others)))
+
+
+def _part(study: Study, store: Records, family: Sequence[Study]) -> Part:
     plan, base = study.plan, study.space.base
     trials = [Trial(study.space.config(t.params).untested(), TRIAL_SEED) for t in _complete(study)]
     slug = re.sub(r"[^a-z0-9]+", "-", f"search {plan.name}".lower()).strip("-")
@@ -38,15 +57,15 @@ def _part(study: Study, store: Records) -> Part:
         about=f"{plan.trials} trials of {base.label} with values drawn from ranges; the lowest "
         f"{_metric(study)} on validation wins, and only the winner is tested.",
         trials=lambda scale: trials,
-        section=lambda results: section(study, store, slug),
+        section=lambda results: section(study, store, slug, family),
         minutes={},
     )
-    shown = section(study, store, slug)
+    shown = section(study, store, slug, family)
     return Part(experiment, plan.scale, plan.command, trials, store.results(trials), shown)
 
 
-def section(study: Study, store: Records, slug: str) -> Section:
-    """What a search has found."""
+def section(study: Study, store: Records, slug: str, family: Sequence[Study] = ()) -> Section:
+    """What a search has found, beside the same search for other units."""
     done, finished = _complete(study), study.finished()
     best, winner = study.best(), study.winner()
     assert best is not None
@@ -90,7 +109,28 @@ def section(study: Study, store: Records, slug: str) -> Section:
         more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
         notes.append(f"Trials that came to nothing: {reasons}{more}.")
     head = ["trial", _metric(study), *(name.replace("_", " ") for name in names)]
-    return Section(verdict, [Table(head, rows, "The best trials")], pictures, notes)
+    tables = [Table(head, rows, "The best trials")]
+    if len(family) > 1:
+        tables.insert(0, compared(family, store))
+    return Section(verdict, tables, pictures, notes)
+
+
+def compared(family: Sequence[Study], store: Records) -> Table:
+    """What the same search has found for each kind of units."""
+    rows = []
+    for study in family:
+        best, winner, base = study.best(), study.winner(), study.space.base
+        assert best is not None
+        assert winner is not None
+        form = ".2%" if _metric(study) == "error" else ".3f"
+        kind = next(getattr(base, name) for name in UNITS if hasattr(base, name))
+        tests = [r.config.score(r.outcome, "test") for r in _repeated(store, winner)]
+        finished = f"{len(study.finished())} of {study.plan.trials}"
+        found = spread(tests, form) if tests else "not tested yet"
+        rows.append([NAMES.get(kind, kind), finished, format(best.value, form), found])
+    metric = _metric(family[0])
+    head = ["units", "trials", f"lowest {metric} on validation", "on test, over seeds"]
+    return Table(head, rows, "The same search for each kind of units: each has its own values")
 
 
 def importances(study: Study) -> dict[str, float]:

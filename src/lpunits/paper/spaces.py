@@ -168,7 +168,7 @@ def _mnist(scale: Scale) -> Space:
     return _small(FeedForwardSpace(base), scale)
 
 
-def _modern(scale: Scale) -> Space:
+def _modern(scale: Scale) -> FeedForwardSpace:
     space = FeedForwardSpace(
         modern.START if scale == "paper" else modern.trials(scale)[0].config,
         units=Choice((240, 320, 400, 480)),
