@@ -80,8 +80,8 @@ FULL = {
         batch=8,
         dropout=0.1,
         output_dropout=0.5,
-        weight_decay=0.2,
-        epochs=60,
+        weight_decay=0.4,
+        epochs=130,
         decay="cosine",
         average=0.995,
     ),
@@ -276,5 +276,5 @@ EXPERIMENT = Experiment(
     "of music, beside the same with sigmoid, maxout and tanh units, a plain RNN and a GRU.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 1, "paper": 1500},
+    minutes={"smoke": 0.1, "quick": 1, "paper": 400},
 )
