@@ -21,6 +21,7 @@ from lpunits import DOTRNN, param_groups
 from lpunits.mlp import ACTIVATIONS
 from lpunits.paper.checkpoint import Part
 from lpunits.paper.datasets import Dataset, info, load
+from lpunits.paper.gru import GRU
 from lpunits.paper.job import Job
 from lpunits.paper.train import follow, orders, rounded
 from lpunits.recurrence import ELEMENTWISE
@@ -97,9 +98,9 @@ def _delayed(frames: Tensor) -> Tensor:
 class Recurrent(nn.Module):
     """A shallow network for comparison: torch's RNN or GRU, dropout, logistic outputs."""
 
-    def __init__(self, cell: type[nn.RNNBase], hidden: int, dropout: float) -> None:
+    def __init__(self, cell: type[nn.RNN | GRU], hidden: int, dropout: float) -> None:
         super().__init__()
-        self.rnn = cell(KEYS, hidden)  # type: ignore[call-arg, arg-type]
+        self.rnn = cell(KEYS, hidden)
         self.output = nn.Sequential(nn.Dropout(dropout), nn.Linear(hidden, KEYS))
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
@@ -225,7 +226,7 @@ class Music:
         """The network, with new weights."""
         if self.model in ("rnn", "gru"):
             weights = sum(p.numel() for p in _dotrnn(self, "lp", "meta").parameters())
-            gates, cell = (3, nn.GRU) if self.model == "gru" else (1, nn.RNN)
+            gates, cell = (3, GRU) if self.model == "gru" else (1, nn.RNN)
             # gates (h^2 + 88 h + 2 h) + 88 h + 88 weights
             half = (gates * (KEYS + 2) + KEYS) / (2 * gates)
             hidden = round(math.sqrt(half**2 + (weights - KEYS) / gates) - half)
