@@ -246,7 +246,7 @@ class Music:
             net, self.lr, order_scale=self.order_scale, weight_decay=self.weight_decay
         )
         optimizer: torch.optim.Optimizer = (
-            torch.optim.AdamW(groups)  # without weight decay it is Adam
+            torch.optim.AdamW(groups, fused=True)  # without weight decay it is Adam
             if self.optimizer == "adam"
             else torch.optim.SGD(groups, momentum=self.momentum)
         )

@@ -86,8 +86,8 @@ FULL = {
         average=0.995,
     ),
 }
-# The other networks beside Lp units where pieces are long, in a quarter of the time: a GRU would
-# take hours otherwise. So few epochs want less weight decay.
+# The other networks beside Lp units where pieces are long, in a quarter of the time. So few epochs
+# want less weight decay.
 BRIEF = {
     "nottingham": replace(FULL["nottingham"], weight_decay=0.2, epochs=40),
     "musedata": replace(FULL["musedata"], weight_decay=0.2, epochs=30),
