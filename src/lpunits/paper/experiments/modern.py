@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from lpunits.paper.experiment import (
     Experiment,
@@ -88,7 +89,16 @@ COVERTYPE = replace(
     last_lr=5e-4,
 )
 COLUMNS = replace(COVERTYPE, data_options=(("components", None),))
-SEEDS = {"mnist": (5, 3), "covertype": (2, 1), "digits": (3, 3)}  # of Lp units, of the others
+# MNIST's last stage, with the validation set.
+LAST_STAGE: dict[str, Any] = {"last_epochs": 12, "last_lr": 5e-4}
+# Seeds: most for the net that meets the paper's number, one where it takes half an hour.
+FULL = (
+    (replace(MNIST, **LAST_STAGE), {"lp": 5, "l2": 1, "maxout": 1, "relu": 1}),
+    (replace(NOISE, **LAST_STAGE), {"lp": 5, "l2": 1, "maxout": 1, "relu": 1}),
+    (replace(ADVERSARIAL, **LAST_STAGE), {"lp": 5, "l2": 2, "maxout": 2, "relu": 2}),
+    (COVERTYPE, {"lp": 2, "l2": 1, "maxout": 1, "relu": 1}),
+    (COLUMNS, {"lp": 1, "relu": 1}),
+)
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -96,13 +106,16 @@ def trials(scale: Scale) -> list[Trial]:
     small = replace(START, data="digits", hidden=(64, 64), filters=4, average=0.98, epochs=30)
     small = replace(small, input_dropout=0.1, dropout=0.2)
     tiny = replace(small, hidden=(12, 12), filters=2, average=0.5, epochs=2)
-    mnist = [replace(net, last_epochs=12, last_lr=5e-4) for net in (MNIST, NOISE, ADVERSARIAL)]
-    nets = {"smoke": [tiny], "quick": [small], "paper": [*mnist, COVERTYPE, COLUMNS]}[scale]
+    plans = {
+        "smoke": [(tiny, dict.fromkeys(UNITS, 1))],
+        "quick": [(small, dict.fromkeys(UNITS, 3))],
+        "paper": FULL,
+    }
     return [
         Trial(replace(net, activation=unit), seed)
-        for net in nets
-        for unit in UNITS
-        for seed in range(SEEDS[net.data][unit != "lp"] if scale != "smoke" else 1)
+        for net, seeds in plans[scale]
+        for unit, count in seeds.items()
+        for seed in range(count)
     ]
 
 
@@ -169,5 +182,5 @@ EXPERIMENT = Experiment(
     "weights: permutation-invariant MNIST, and Covertype with 16 components and all 54 columns.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 0.3, "paper": 490},
+    minutes={"smoke": 0.1, "quick": 0.3, "paper": 315},
 )
