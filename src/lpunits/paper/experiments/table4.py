@@ -96,7 +96,7 @@ BRIEF = {
     "musedata": replace(FULL["musedata"], weight_decay=0.2, epochs=30),
 }
 BRIEF_MODELS = ("lp", "sigmoid", "tanh", "gru")
-# By the rate of the others this net, from seed 0, never learns more than how often each note sounds.
+# By the rate of the others this net learns, from seed 0, no more than how often each note sounds.
 OWN_RATES = {("musedata", "sigmoid"): 5e-4}
 
 
