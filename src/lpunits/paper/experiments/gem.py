@@ -92,5 +92,5 @@ EXPERIMENT = Experiment(
     "order learned for each channel, by the average, by the maximum, and by p = 3.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 0.3, "paper": 16},
+    minutes={"smoke": 0.1, "quick": 0.3, "paper": 10},
 )

@@ -68,5 +68,5 @@ EXPERIMENT = Experiment(
     "orders in the same region, near two.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.2, "quick": 0.3, "paper": 12},
+    minutes={"smoke": 0.2, "quick": 0.3, "paper": 15},
 )
