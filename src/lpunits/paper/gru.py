@@ -1,4 +1,4 @@
-"""torch's GRU, trained in a third of the time: a whole packed sequence is one operation.
+"""torch's GRU, trained in less than half of the time: a whole packed sequence is one operation.
 
 As in :mod:`lpunits.recurrence`, what does not depend on the state before is one product over all
 steps. The derivatives of the gates need the states alone, which the backward has, so its loop is
