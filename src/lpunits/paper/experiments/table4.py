@@ -155,7 +155,7 @@ def section(results: Sequence[Result]) -> Section:
             "Rows with a number of epochs compare networks on a smaller budget, the same for all: "
             "the long training of these collections was run with Lp units alone. The values were "
             "chosen with Lp units, but for the rate of sigmoid units on MuseData, which is halved: "
-            "with the whole they do not begin to learn."
+            "with the whole, one of two seeds did not begin to learn."
         )
     if any(r.config.transpose for r in results):
         notes.append("Transposing the training pieces is ours: the paper has no augmentation.")
