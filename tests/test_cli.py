@@ -135,9 +135,9 @@ def test_search_then_run_from_it_then_report(capsys, folder):
     assert capsys.readouterr().out.startswith("1 trials run, 1 had a record, 0 failed")
     assert not main("report", "mnist", "--scale", "smoke")
     text = (folder / "reproduction" / "index.html").read_text()
-    assert "Search: mnist smoke tpe 0 data=curve" in text
+    assert "Search: mnist, 4 trials" in text
     assert len(list((folder / "reproduction" / "figures").glob("search-*-importance-*.svg"))) == 1
-    assert "(n = 2) on test" in text
+    assert "(n = 2) on test over seeds" in text
 
 
 @pytest.mark.parametrize("tokens", [["rum", "toy"], ["run", "toy", "--scale", "huge"]])

@@ -51,6 +51,7 @@ class Valley:
     mode: str = "walk"
     epochs: int = 9
     seconds: float = 0.0
+    model: str = "lp"
     test: bool = True
 
     label, datasets, watched = "a valley", (), "height"

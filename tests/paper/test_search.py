@@ -154,8 +154,8 @@ def test_the_winner_over_seeds_and_the_report(valley, storage, work, tmp_path):
         "search-valley-smoke-random-0-slices",
     ]
     text = report.write(tmp_path / "page", parts).read_text()
-    assert f"Trial {both[0].number} of 6 has the lowest" in text
-    assert "(n = 3) on test" in text
+    assert f"Lp: trial {both[0].number} of 6 has the lowest NLL on validation" in text
+    assert "(n = 3) on test over seeds" in text
     assert len(list((tmp_path / "page" / "figures").glob("*.png"))) == 4
     assert (
         text == report.write(tmp_path / "again", search_report.collect(storage, store)).read_text()
@@ -167,15 +167,27 @@ def test_the_same_search_for_several_units_is_compared(storage, tmp_path):
     few = ("epochs=1", "hidden=(8, 8)")
     for settings in (few, ("activation=maxout", *few), ("activation=relu", "epochs=2")):
         search(Plan("mnist", "smoke", settings=settings, trials=2), storage, work)
-    lp, maxout, relu = search_report.collect(storage, work.store)
-    table, best = lp.section.tables
+    both, relu = search_report.collect(storage, work.store)
+    assert both.experiment.title == "Search: mnist, 2 trials for each of 2 kinds of units"
+    assert both.command.count("lpunits search mnist") == 2
+    table, *best = both.section.tables
     assert [row[:2] for row in table.rows] == [["Lp", "2 of 2"], ["maxout", "2 of 2"]]
-    valid = min(float(row[1]) for row in best.rows)
-    assert table.rows[0][2] == f"{valid:.2%}"
-    tested = study.studies(storage)[0].tested
-    assert table.rows[0][3] == f"{tested['test']:.2%} (n = 1)"
-    for part in (maxout, relu):
-        assert len(part.section.tables) == 1
+    assert [b.caption for b in best] == ["The best trials: Lp", "The best trials: maxout"]
+    for row, trials, one in zip(table.rows, best, study.studies(storage), strict=False):
+        assert row[2] == trials.rows[0][1] == f"{one.best().value:.2%}"
+        assert row[3] == f"{one.tested['test']:.2%} (n = 1)"
+    assert both.section.verdict.count("on test, looked at once.") == 2
+    assert [row[0] for row in relu.section.tables[0].rows] == ["ReLU"]
+
+
+def test_a_search_that_is_not_over_has_no_test(valley, storage, work):
+    begun = Study(Plan("valley", "smoke", trials=2), storage)
+    begun.begin()
+    asked = begun.take()
+    begun.trial(asked)
+    begun.optuna.tell(asked, 0.5)
+    (part,) = search_report.collect(storage, work.store)
+    assert part.section.verdict.endswith("the search is not over, nothing was tested.")
 
 
 def test_no_search_no_winner(valley, storage):

@@ -53,7 +53,8 @@ def write(
         "# Results",
         f"{ABOUT} What was tried on the way: [reproduction](reproduction.md).",
         f"This page is the output of `lpunits report --markdown {page.parent.name}/{page.name}`. "
-        "`lpunits run all --scale paper --jobs 2` repeats everything from nothing.",
+        "`lpunits run all --scale paper --jobs 2` repeats all experiments from nothing, and each "
+        "search has its own commands.",
         *(f"## {heading}\n\n{text}" for heading, text in store.findings().items()),
         "## What was run",
         _table(_times(parts, missing)),

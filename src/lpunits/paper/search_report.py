@@ -1,4 +1,8 @@
-"""Searches in the report: for each study its best trials, what mattered, and the winner's test."""
+"""Searches in the report: their best trials, what mattered, and what the winners have on test.
+
+The same search for several kinds of units is a family, and one part of the report: what units are
+worth is seen where each kind has had the same budget, and values of its own.
+"""
 
 import math
 import re
@@ -14,31 +18,24 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from lpunits.paper import spaces
-from lpunits.paper.experiment import Experiment, Picture, Result, Section, Table, Trial, spread
+from lpunits.paper.experiment import Experiment, Picture, Section, Table, Trial, spread
 from lpunits.paper.figures import COLORS, NAMES, QUIET
 from lpunits.paper.records import Records
 from lpunits.paper.report import Part
 from lpunits.paper.study import TRIAL_SEED, Plan, Study, studies
 
-BEST = 10  # trials in the table
+BEST = 5  # trials in the table of each kind of units
 UNITS = ("activation", "model")  # the fields of configs that name the kind of units
 ENOUGH = 4  # finished trials, before anything is said about what mattered
 
 
 def collect(storage: optuna.storages.RDBStorage, store: Records) -> list[Part]:
-    """A part of the report for each search in a storage that has a finished trial.
-
-    The same search for several kinds of units is a family: the first of it compares them.
-    """
+    """A part of the report for each family of searches in a storage that has a finished trial."""
     families: dict[Plan, list[Study]] = {}
     for study in studies(storage):
         if study.best() is not None:
             families.setdefault(_whatever_units(study.plan), []).append(study)
-    return [
-        _part(study, store, family if study is family[0] else ())
-        for family in families.values()
-        for study in family
-    ]
+    return [_part(plan, family, store) for plan, family in families.items()]
 
 
 def _whatever_units(plan: Plan) -> Plan:
@@ -47,94 +44,100 @@ def _whatever_units(plan: Plan) -> Plan:
     return replace(plan, settings=tuple(sorted(others)))
 
 
-def _part(study: Study, store: Records, family: Sequence[Study]) -> Part:
-    plan, base = study.plan, study.space.base
-    trials = [Trial(study.space.config(t.params).untested(), TRIAL_SEED) for t in _complete(study)]
+def _part(plan: Plan, family: Sequence[Study], store: Records) -> Part:
+    trials = [
+        Trial(study.space.config(t.params).untested(), TRIAL_SEED)
+        for study in family
+        for t in _complete(study)
+    ]
     slug = re.sub(r"[^a-z0-9]+", "-", f"search {plan.name}".lower()).strip("-")
+    each = f" for each of {len(family)} kinds of units" if len(family) > 1 else ""
+    fixed = f", and {', '.join(plan.settings)}" if plan.settings else ""
+    shown = section(family, store, slug)
     experiment = Experiment(
         name=slug,
-        title=f"Search: {plan.name}",
-        about=f"{plan.trials} trials of {base.label} with values drawn from ranges; the lowest "
-        f"{_metric(study)} on validation wins, and only the winner is tested.",
+        title=f"Search: {plan.experiment}, {plan.trials} trials{each}",
+        about=f"{plan.trials} trials{each} ({plan.sampler}, seed {plan.seed}) with values drawn "
+        f"from ranges{fixed}; the lowest {_metric(family[0])} on validation wins, and only the "
+        "winner is tested.",
         trials=lambda scale: trials,
-        section=lambda results: section(study, store, slug, family),
+        section=lambda results: shown,
         minutes={},
     )
-    shown = section(study, store, slug, family)
-    return Part(experiment, plan.scale, plan.command, trials, store.results(trials), shown)
+    command = "; ".join(study.plan.command for study in family)
+    return Part(experiment, plan.scale, command, trials, store.results(trials), shown)
 
 
-def section(study: Study, store: Records, slug: str, family: Sequence[Study] = ()) -> Section:
-    """What a search has found, beside the same search for other units."""
-    done, finished = _complete(study), study.finished()
-    best, winner = study.best(), study.winner()
-    assert best is not None
-    assert winner is not None
-    assert best.value is not None
-    names = list(spaces.ranges(study.space))
-    verdict = (
-        f"Trial {best.number} of {study.plan.trials} has the lowest {_metric(study)} on "
-        f"validation, {best.value:.4g}."
-    )
-    if tested := study.tested:
-        test = "could not be evaluated" if tested["test"] is None else f"is {tested['test']:.4g}"
-        verdict += f" On the test set, looked at once, it {test}."
-    else:
-        verdict += " The search is not over: nothing was tested."
-    if len(repeated := _repeated(store, winner)) > 1:
-        scores = [r.config.score(r.outcome, "test") for r in repeated]
-        verdict += f" With other seeds the winner has {spread(scores, '.4g')} on test."
-    rows = [
-        [str(t.number), f"{t.value:.4g}", *(_text(t.params.get(name)) for name in names)]
-        for t in done[:BEST]
-    ]
+def section(family: Sequence[Study], store: Records, slug: str) -> Section:
+    """What the searches of a family have found."""
+    metric = _metric(family[0])
+    tables = [_winners(family, store), *map(_best, family)]
     pictures = [
         Picture(
             f"{slug}-slices",
-            slices(done, names, _metric(study)),
-            f"The {_metric(study)} of every trial over each value that was searched",
+            slices(family),
+            f"The {metric} of every trial over each value that was searched",
             "A dot for each trial, the winner filled.",
         )
     ]
-    if len(done) >= ENOUGH and (found := importances(study)):
+    explained = {_units(s): found for s in family if (found := importances(s))}
+    if explained:
         caption = "How much of the variance over trials each value explains (fANOVA)."
         alt = "The importance of each value that was searched"
-        pictures.insert(0, Picture(f"{slug}-importance", bars(found), alt, caption))
-    other = [t for t in finished if t.state != TrialState.COMPLETE]
+        pictures.insert(0, Picture(f"{slug}-importance", bars(explained), alt, caption))
     notes = []
-    if pruned := sum(t.state == TrialState.PRUNED for t in other):
-        notes.append(f"{pruned} trials were ended early, since they were behind others.")
-    if failed := [t for t in other if t.state == TrialState.FAIL]:
-        reasons = "; ".join(f"{t.number}: {t.user_attrs.get('error')}" for t in failed[:5])
-        more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
-        notes.append(f"Trials that came to nothing: {reasons}{more}.")
-    head = ["trial", _metric(study), *(name.replace("_", " ") for name in names)]
-    tables = [Table(head, rows, "The best trials")]
-    if len(family) > 1:
-        tables.insert(0, compared(family, store))
-    return Section(verdict, tables, pictures, notes)
+    for study in family:
+        other = [t for t in study.finished() if t.state != TrialState.COMPLETE]
+        if pruned := sum(t.state == TrialState.PRUNED for t in other):
+            notes.append(f"{_units(study)}: {pruned} trials were ended, since they were behind.")
+        if failed := [t for t in other if t.state == TrialState.FAIL]:
+            reasons = "; ".join(f"{t.number}: {t.user_attrs.get('error')}" for t in failed[:5])
+            more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+            notes.append(f"{_units(study)}: trials that came to nothing: {reasons}{more}.")
+    return Section(" ".join(_verdict(s, store) for s in family), tables, pictures, notes)
 
 
-def compared(family: Sequence[Study], store: Records) -> Table:
-    """What the same search has found for each kind of units."""
+def _verdict(study: Study, store: Records) -> str:
+    best, tests = study.best(), _tests(study, store)
+    assert best is not None
+    found = (
+        f"{_units(study)}: trial {best.number} of {study.plan.trials} has the lowest "
+        f"{_metric(study)} on validation, {_score(study, best.value)}"
+    )
+    if not study.tested:
+        return f"{found}; the search is not over, nothing was tested."
+    if not tests:
+        return f"{found}, and could not be tested."
+    over = ", looked at once" if len(tests) == 1 else " over seeds"
+    return f"{found}, and {spread(tests, _form(study))} on test{over}."
+
+
+def _winners(family: Sequence[Study], store: Records) -> Table:
     rows = []
     for study in family:
-        best, winner, base = study.best(), study.winner(), study.space.base
+        best, tests = study.best(), _tests(study, store)
         assert best is not None
-        assert winner is not None
-        form = ".2%" if _metric(study) == "error" else ".3f"
-        kind = next(getattr(base, name) for name in UNITS if hasattr(base, name))
-        tests = [r.config.score(r.outcome, "test") for r in _repeated(store, winner)]
         finished = f"{len(study.finished())} of {study.plan.trials}"
-        found = spread(tests, form) if tests else "not tested yet"
-        rows.append([NAMES.get(kind, kind), finished, format(best.value, form), found])
-    metric = _metric(family[0])
-    head = ["units", "trials", f"lowest {metric} on validation", "on test, over seeds"]
-    return Table(head, rows, "The same search for each kind of units: each has its own values")
+        found = spread(tests, _form(study)) if tests else "not tested"
+        rows.append([_units(study), finished, _score(study, best.value), found])
+    head = ["units", "trials", f"lowest {_metric(family[0])} on validation", "on test, over seeds"]
+    return Table(head, rows, "The winners: each kind of units has values of its own")
+
+
+def _best(study: Study) -> Table:
+    names = list(spaces.ranges(study.space))
+    rows = [
+        [str(t.number), _score(study, t.value), *(_text(t.params.get(name)) for name in names)]
+        for t in _complete(study)[:BEST]
+    ]
+    head = ["trial", _metric(study), *(name.replace("_", " ") for name in names)]
+    return Table(head, rows, f"The best trials: {_units(study)}")
 
 
 def importances(study: Study) -> dict[str, float]:
-    """How much of the variance each value explains; none if all trials are alike."""
+    """How much of the variance each value explains; none if trials are few or all alike."""
+    if len(_complete(study)) < ENOUGH:
+        return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -145,50 +148,62 @@ def importances(study: Study) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def bars(found: dict[str, float]) -> Figure:
-    """A bar for each value, the most important one on top."""
-    fig = Figure(figsize=(7, 0.8 + 0.3 * len(found)), layout="constrained")
-    axes = fig.subplots()
-    names = sorted(found, key=lambda name: found[name])
-    drawn = axes.barh([n.replace("_", " ") for n in names], [found[n] for n in names])
-    for bar in drawn:
-        bar.set_color(COLORS["lp"])
-    axes.set_xlabel("importance")
-    axes.spines[["top", "right"]].set_visible(False)
+def bars(explained: dict[str, dict[str, float]]) -> Figure:
+    """A panel for each kind of units, a bar for each value, the most important one on top."""
+    most = max(map(len, explained.values()))
+    size = (max(7, 3.4 * len(explained)), 0.9 + 0.3 * most)
+    fig = Figure(figsize=size, layout="constrained")
+    panels = fig.subplots(1, len(explained), squeeze=False, sharex=True)[0]
+    for axes, (units, found) in zip(panels, explained.items(), strict=True):
+        names = sorted(found, key=lambda name: found[name])
+        drawn = axes.barh([n.replace("_", " ") for n in names], [found[n] for n in names])
+        for bar in drawn:
+            bar.set_color(COLORS["lp"])
+        axes.set_title(units, loc="left", fontsize=10)
+        axes.set_xlabel("importance")
+        axes.spines[["top", "right"]].set_visible(False)
     return fig
 
 
-def slices(done: Sequence[FrozenTrial], names: Sequence[str], metric: str) -> Figure:
-    """A panel for each value: the metric of all trials over it. The first trial is the winner."""
-    columns = min(4, len(names)) or 1
-    lines = math.ceil(len(names) / columns) or 1
+def slices(family: Sequence[Study]) -> Figure:
+    """A panel for each value: the metric of all trials over it, the winners filled."""
+    done = {_kind(study): _complete(study) for study in family}
+    drawn_from = {n: d for trials in done.values() for n, d in trials[0].distributions.items()}
+    columns = min(4, len(drawn_from)) or 1
+    lines = math.ceil(len(drawn_from) / columns) or 1
     fig = Figure(figsize=(1 + 2.3 * columns, 0.4 + 2.1 * lines), layout="constrained")
     panels = fig.subplots(lines, columns, squeeze=False, sharey=True)
-    for index, axes in enumerate(panels.flat):
-        if index >= len(names):
-            axes.set_visible(False)
-            continue
-        name = names[index]
-        drawn_from = done[0].distributions[name]
-        places: list[Any] = [t.params[name] for t in done]
-        if isinstance(drawn_from, CategoricalDistribution):
-            options = list(drawn_from.choices)
-            places = [options.index(place) for place in places]
+    for axes in panels.flat[len(drawn_from) :]:
+        axes.set_visible(False)
+    for index, (name, distribution) in enumerate(drawn_from.items()):
+        axes = panels.flat[index]
+        for kind, trials in done.items():
+            places: list[Any] = [t.params[name] for t in trials if name in t.params]
+            if not places:  # it has no effect on these units
+                continue
+            if isinstance(distribution, CategoricalDistribution):
+                places = [distribution.choices.index(place) for place in places]
+            values, color = [t.value for t in trials], COLORS.get(kind, QUIET)
+            axes.plot(places[1:], values[1:], "o", ms=4, mfc="none", color=color)
+            axes.plot(places[:1], values[:1], "o", ms=7, color=color, label=NAMES.get(kind, kind))
+        if isinstance(distribution, CategoricalDistribution):
+            options = distribution.choices
             axes.set_xticks(range(len(options)), [_text(option) for option in options])
-        elif isinstance(drawn_from, FloatDistribution) and drawn_from.log:
+        elif isinstance(distribution, FloatDistribution) and distribution.log:
             axes.set_xscale("log")
-            ends = drawn_from.low, drawn_from.high
+            ends = distribution.low, distribution.high
             ticks = [ends[0], math.sqrt(math.prod(ends)), ends[1]]
-            axes.set_xticks(ticks, [f"{tick:.1g}" for tick in ticks])
+            axes.set_xticks(ticks, [f"{float(f'{tick:.1g}'):g}" for tick in ticks])
             axes.minorticks_off()  # their labels would overlap
             axes.set_xlim(ends[0] / 1.2, ends[1] * 1.2)
-        values = [t.value for t in done]
-        axes.plot(places[1:], values[1:], "o", ms=4, mfc="none", color=QUIET)
-        axes.plot(places[:1], values[:1], "o", ms=7, color=COLORS["lp"])
         axes.set_xlabel(name.replace("_", " "))
         axes.spines[["top", "right"]].set_visible(False)
         if index % columns == 0:
-            axes.set_ylabel(metric)
+            axes.set_ylabel(_metric(family[0]))
+    if len(family) > 1:
+        shown = (axes.get_legend_handles_labels() for axes in panels.flat)
+        everyone = max(shown, key=lambda drawn: len(drawn[0]))
+        fig.legend(*everyone, loc="outside upper left", ncols=len(family), frameon=False)
     return fig
 
 
@@ -198,10 +213,28 @@ def _complete(study: Study) -> list[FrozenTrial]:
     return sorted(done, key=lambda t: (t.value, t.number))
 
 
-def _repeated(store: Records, winner: Trial) -> list[Result]:
-    """The results of the winner with the seeds 0, 1, ... as far as they go."""
+def _tests(study: Study, store: Records) -> list[float]:
+    """What the winner has on test with the seeds 0, 1, ... as far as there are records."""
+    winner = study.winner()
+    assert winner is not None
     found = (store.results([Trial(winner.config, seed)]) for seed in count())
-    return [one[0] for one in takewhile(bool, found)]
+    return [one[0].config.score(one[0].outcome, "test") for one in takewhile(bool, found)]
+
+
+def _kind(study: Study) -> str:
+    return str(next(getattr(study.space.base, f) for f in UNITS if hasattr(study.space.base, f)))
+
+
+def _units(study: Study) -> str:
+    return NAMES.get(_kind(study), _kind(study))
+
+
+def _form(study: Study) -> str:
+    return ".2%" if _metric(study) == "error" else ".3f"
+
+
+def _score(study: Study, value: float | None) -> str:
+    return "" if value is None else format(value, _form(study))
 
 
 def _metric(study: Study) -> str:
