@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from lpunits.paper import experiments, records, report
-from lpunits.paper.experiment import Experiment, Picture, Section, Table, Trial
+from lpunits.paper.experiment import Experiment, Headline, Picture, Section, Table, Trial
 from lpunits.paper.records import Records
 
 
@@ -65,6 +65,20 @@ def test_the_page_says_what_was_run_and_how_to_repeat_it(store, tmp_path):
         "sums-quick.png",
         "sums-quick.svg",
     ]
+
+
+def test_the_page_begins_with_the_headlines_of_the_first_scale(store, tmp_path):
+    def with_headline(results):
+        return dataclasses.replace(section(results), headlines=[Headline("most", "2", "<3>")])
+
+    both = dataclasses.replace(example(), title="Sums: all", section=with_headline)
+    (part,) = report.collect([both], store, ("quick",))
+    parts = [dataclasses.replace(part, scale="paper"), part]
+    (table,) = report.headlines(parts)
+    assert table.rows == [["most", "2", "<3>", "Sums"]]
+    text = report.write(tmp_path / "out", parts[:1]).read_text()
+    assert text.index("<td>&lt;3&gt;</td>") < text.index("<nav>")
+    assert report.headlines(report.collect([example()], store)) == []
 
 
 def test_scales_and_settings_are_reported_apart(store, tmp_path):

@@ -27,7 +27,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,6 +129,14 @@ class Table:
     caption: str = ""
 
 
+class Headline(NamedTuple):
+    """A number of the paper beside ours, for the table with which the report begins."""
+
+    what: str
+    paper: str
+    ours: str
+
+
 @dataclass(frozen=True)
 class Section:
     """What the records of an experiment show.
@@ -139,12 +147,14 @@ class Section:
         tables: The paper's numbers, and ours with their spread and the number of seeds.
         pictures: The figures.
         notes: Whatever else a reader has to know, a paragraph each.
+        headlines: What of it a reader asks for first.
     """
 
     verdict: str
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
+    headlines: Sequence[Headline] = ()
 
 
 @dataclass(frozen=True)

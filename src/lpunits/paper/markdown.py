@@ -13,7 +13,7 @@ from pathlib import Path
 from lpunits.paper.datasets.files import write_atomically
 from lpunits.paper.experiment import Experiment, Table
 from lpunits.paper.records import Records
-from lpunits.paper.report import ABOUT, Part, circumstances, svg
+from lpunits.paper.report import ABOUT, Part, circumstances, headlines, svg
 
 MOST_LINKS = 30
 
@@ -55,6 +55,7 @@ def write(
         f"This page is the output of `lpunits report --markdown {page.parent.name}/{page.name}`. "
         "`lpunits run all --scale paper --jobs 2` repeats all experiments from nothing, and each "
         "search has its own commands.",
+        *map(_table, headlines(parts)),
         *(f"## {heading}\n\n{text}" for heading, text in store.findings().items()),
         "## What was run",
         _table(_times(parts, missing)),

@@ -111,6 +111,21 @@ def collect(
     return parts
 
 
+def headlines(parts: Sequence[Part]) -> list[Table]:
+    """The table with which a page begins, if anything has been run of which the paper has a number.
+
+    An experiment that was run at several scales counts with the first of them.
+    """
+    first = {part.experiment.name: part for part in reversed(parts)}
+    rows = [
+        [*headline, part.experiment.title.partition(":")[0]]
+        for part in parts
+        if part is first[part.experiment.name]
+        for headline in part.section.headlines
+    ]
+    return [Table(["", "paper", "ours", "where"], rows)] if rows else []
+
+
 def write(
     folder: Path,
     parts: Sequence[Part],
@@ -151,6 +166,7 @@ def svg(figure: Figure, *, inline: bool = False) -> str:
 
 def _page(parts: Sequence[Part], missing: Sequence[Experiment], findings: Mapping[str, str]) -> str:
     told = "".join(f"<h3>{_escape(h)}</h3>\n<p>{_escape(t)}</p>\n" for h, t in findings.items())
+    short = "".join(map(_table, headlines(parts)))
     shown = {part.experiment.name: part.experiment for part in parts}.values()
     links = "".join(f'<li><a href="#{e.name}">{_escape(e.title)}</a></li>' for e in shown)
     body = "\n".join(_experiment(e, [p for p in parts if p.experiment is e]) for e in shown)
@@ -163,7 +179,7 @@ def _page(parts: Sequence[Part], missing: Sequence[Experiment], findings: Mappin
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{TITLE}</title><style>{STYLE}</style></head>\n'
-        f"<body><h1>{TITLE}</h1>\n<p>{_escape(ABOUT)}</p>\n{told}"
+        f"<body><h1>{TITLE}</h1>\n<p>{_escape(ABOUT)}</p>\n{short}{told}"
         f"<nav><ul>{links}</ul></nav>\n<main>{body}</main>\n"
         f'<p class="quiet">lpunits {lpunits.__version__}</p></body></html>\n'
     )

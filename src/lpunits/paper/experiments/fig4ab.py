@@ -6,7 +6,16 @@ import torch
 from matplotlib.figure import Figure
 
 from lpunits.paper import datasets, geometry
-from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
+from lpunits.paper.experiment import (
+    Experiment,
+    Headline,
+    Picture,
+    Result,
+    Scale,
+    Section,
+    Table,
+    Trial,
+)
 from lpunits.paper.experiments.plane import POINTS, UNITS, best, curve_net, order_name, trained
 
 EXTENT = (-1.5, 1.5, -1.5, 1.5)
@@ -24,7 +33,7 @@ def section(results: Sequence[Result]) -> Section:
     """The best run of each, drawn, with its mistakes counted."""
     of = {kind: [r for r in results if r.config.activation == kind] for kind in NAMES}
     shown = {kind: best(found) for kind, found in of.items() if found}
-    said, rows = [], []
+    said, rows, short = [], [], []
     for kind, r in shown.items():
         errors = [x.outcome["train_errors"] for x in of[kind]]
         said.append(
@@ -34,6 +43,8 @@ def section(results: Sequence[Result]) -> Section:
         orders = ", ".join(order_name(float(p)) for p in r.outcome["orders"]["final"])
         spread = f"{min(errors)} to {max(errors)}"
         rows.append([NAMES[kind], str(PAPER_ERRORS[kind]), str(min(errors)), spread, orders])
+        what = f"mistakes of {NAMES[kind]} on the curve, the best of {len(errors)} runs"
+        short.append(Headline(what, str(PAPER_ERRORS[kind]), str(min(errors))))
     sentence = "; ".join(said)
     return Section(
         f"{sentence[0].upper()}{sentence[1:]}.",
@@ -48,6 +59,7 @@ def section(results: Sequence[Result]) -> Section:
                 "Black: the boundary. Dashed: the superellipses of the units. Rings: mistakes.",
             )
         ],
+        headlines=short,
     )
 
 

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
+from lpunits.paper.experiment import (
+    Experiment,
+    Headline,
+    Picture,
+    Result,
+    Scale,
+    Section,
+    Table,
+    Trial,
+)
 from lpunits.paper.experiments.plane import curve_net
 from lpunits.paper.figures import COLORS, NAMES
 
@@ -61,7 +70,20 @@ def section(results: Sequence[Result]) -> Section:
         "at least one with 4, where L2 units reach it in none; all others, the sigmoid included, "
         "are said not to be as efficient. Training is natural conjugate gradient in all cases."
     )
-    return Section(verdict, tables, [picture], [note])
+    return Section(verdict, tables, [picture], [note], _headlines(runs))
+
+
+def _headlines(runs: Runs) -> list[Headline]:
+    paper = {("lp", 6): "0 of 10", ("l2", 4): "10 of 10"}
+    return [
+        Headline(
+            f"runs that fail on the curve with {size} {NAMES[kind]} projections",
+            claimed,
+            f"{failures(errors)} of {len(errors)}",
+        )
+        for (kind, size), claimed in paper.items()
+        if (errors := runs.get(("curve", kind, size)))
+    ]
 
 
 def failures(errors: Sequence[int]) -> int:

@@ -3,7 +3,16 @@
 import statistics
 from collections.abc import Sequence
 
-from lpunits.paper.experiment import Experiment, Result, Scale, Section, Table, Trial, spread
+from lpunits.paper.experiment import (
+    Experiment,
+    Headline,
+    Result,
+    Scale,
+    Section,
+    Table,
+    Trial,
+    spread,
+)
 from lpunits.paper.experiments.recipes import moved, orders, test_error, title, two_layers
 
 
@@ -44,6 +53,13 @@ def section(results: Sequence[Result]) -> Section:
         verdict,
         [Table(["seed", "mean order", "std over units", "mean movement", "test error"], rows)],
         notes=[f"Test error over the seeds: {errors}."],
+        headlines=[
+            Headline(
+                f"mean order of two layers on {name}, mean ± std over seeds",
+                "2.16 ± 0.028 on MNIST (n = 5)",
+                f"{spread(means, '.3f')}, from {config.order:g}",
+            )
+        ],
     )
 
 

@@ -13,6 +13,7 @@ from scipy.stats import gaussian_kde, ks_2samp
 
 from lpunits.paper.experiment import (
     Experiment,
+    Headline,
     Picture,
     Result,
     Scale,
@@ -45,15 +46,19 @@ def trials(scale: Scale) -> list[Trial]:
 def section(results: Sequence[Result]) -> Section:
     """Mean and spread of the orders on each dataset, and whether they differ."""
     groups = by_data(results)
-    rows = []
+    rows, short = [], []
     for name, found in groups:
         means = [orders(r).mean().item() for r in found]
         stds = [orders(r).std(correction=0).item() for r in found]
         start = orders(found[0], "initial").mean().item()
+        claimed = papers(PAPER_ORDERS, found[0].config.data)
+        ours = f"{np.mean(means):.2f} ± {np.mean(stds):.2f} (n = {len(found)}), from {start:g}"
+        what = f"orders of one layer on {name}, mean ± std over its units"
+        short.append(Headline(what, claimed, ours))
         rows.append(
             [
                 name,
-                papers(PAPER_ORDERS, found[0].config.data),
+                claimed,
                 f"{start:.2f}",
                 spread(means),
                 spread(stds),
@@ -92,6 +97,7 @@ def section(results: Sequence[Result]) -> Section:
             "Modes are the maxima of a Gaussian kernel density of the logarithms of a net's "
             "orders (Silverman's bandwidth) that stand out by at least a twentieth of the highest.",
         ],
+        short,
     )
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from lpunits.paper.datasets.music import LOWEST
 from lpunits.paper.experiment import (
     Experiment,
+    Headline,
     Picture,
     Result,
     Scale,
@@ -108,7 +109,7 @@ def section(results: Sequence[Result]) -> Section:
     groups: dict[Music, list[Result]] = {}
     for r in results:
         groups.setdefault(r.config, []).append(r)
-    rows = []
+    rows, short = [], []
     for config, found in groups.items():
         name = _name(config.model)
         claimed = PAPER.get(name, {}).get(config.data) if _full(config) else None
@@ -117,6 +118,9 @@ def section(results: Sequence[Result]) -> Section:
         if _brief(config):
             name += f", {config.epochs} epochs"
         nll = [r.outcome["nll"] for r in found]
+        if claimed and config.model == "lp":
+            what = f"{SETS[config.data]}, DOT-RNN with Lp units, nats a step"
+            short.append(Headline(what, f"{claimed:.2f}", spread([n["test"] for n in nll])))
         rows.append(
             [
                 SETS.get(config.data, config.data),
@@ -159,7 +163,7 @@ def section(results: Sequence[Result]) -> Section:
         )
     if any(r.config.transpose for r in results):
         notes.append("Transposing the training pieces is ours: the paper has no augmentation.")
-    return Section(_verdict(groups), tables, pictures, notes)
+    return Section(_verdict(groups), tables, pictures, notes, short)
 
 
 def _name(model: str) -> str:
