@@ -134,7 +134,7 @@ def section(results: Sequence[Result]) -> Section:
         )
     head = ["data", "network", "weights", "paper", "test", "test, per piece", "valid"]
     table = Table(head, rows, "Negative log-likelihood, nats per step; lower is better")
-    lp = [r for r in results if r.config.model == "lp" and not _brief(r.config)]
+    lp = [r for r in results if r.config.model == "lp" and _full(r.config)]
     pictures = []
     tables = [table]
     if len({r.config.clip for r in compared}) > 1:
