@@ -342,8 +342,8 @@ class Code:
         if _avx512():
             masked()
             return
-        # AMD's processors without AVX-512 take a dozen cycles for a store with lanes left out, and
-        # nearly always none is.
+        # Some processors without AVX-512 (AMD's) are slow to store with lanes left out, and nearly
+        # always none is.
         every = self.intrinsic("llvm.vector.reduce.and", I1, [mask.type], mask).ir
         with self.builder.if_else(every, likely=True) as (whole, part):
             with whole:

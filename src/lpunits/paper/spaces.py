@@ -192,7 +192,8 @@ def _pentomino(scale: Scale) -> Space:
     # Inputs of 4096 pixels, of which few are set: weights start small, rates are lower, and the
     # weight decay is what keeps the net from learning its images by heart.
     if scale == "paper":
-        # Whatever else was tried mattered little, or kept the net from learning at all.
+        # The rest stays as in the recipe: few trials can be afforded, and these two decide whether
+        # a net learns at all, and how much of it by heart.
         kept = ("decay", "final_lr", "momentum", "final_momentum", "max_norm", "dropout")
         space = replace(space, center_scale=None, **_nothing(set(kept)))
         return replace(space, lr=Real(0.02, 1.0, log=True), weight_decay=Real(3e-4, 1e-2, log=True))
