@@ -192,10 +192,7 @@ def _pentomino(scale: Scale) -> Space:
     # Inputs of 4096 pixels, of which few are set: weights start small, rates are lower, and the
     # weight decay is what keeps the net from learning its images by heart.
     if scale == "paper":
-        # The rest stays as in the recipe: few trials can be afforded, and these two decide whether
-        # a net learns at all, and how much of it by heart.
-        kept = ("decay", "final_lr", "momentum", "final_momentum", "max_norm", "dropout")
-        space = replace(space, center_scale=None, **_nothing(set(kept)))
+        space = replace(_brief(space), dropout=None)
         return replace(space, lr=Real(0.02, 1.0, log=True), weight_decay=Real(3e-4, 1e-2, log=True))
     space = replace(space, lr=Real(0.005, 1.0, log=True), momentum=Real(0.3, 0.9))
     return _small(replace(space, weight_decay=Real(1e-5, 1e-2, log=True)), scale)
@@ -203,17 +200,25 @@ def _pentomino(scale: Scale) -> Space:
 
 def _fer2013(scale: Scale) -> Space:
     if scale == "paper":
-        return replace(_wide(one_layer(scale)[1]), lr=Real(0.001, 0.3, log=True))
+        space = _brief(_wide(one_layer(scale)[1]))
+        return replace(space, lr=Real(0.01, 0.3, log=True), weight_decay=Real(1e-4, 5e-3, log=True))
     return _small(_wide(one_layer(scale)[0]), scale)
 
 
 def _covertype(scale: Scale) -> Space:
     if scale == "paper":
-        # 16 inputs: none of them can be spared, and half a million rows need no dropout.
-        units = Choice((150, 200, 250, 300, 350))
-        space = replace(_modern(scale), input_dropout=None, dropout=None)
-        return replace(space, base=modern.COVERTYPE, units=units)
+        # 16 inputs: none of them can be spared, and half a million rows need no dropout, nor
+        # smoothed labels.
+        space = replace(_brief(_modern(scale)), base=modern.COVERTYPE)
+        space = replace(space, input_dropout=None, dropout=None, label_smoothing=None)
+        return replace(space, units=Choice((150, 200, 250, 300, 350)))
     return _small(FeedForwardSpace(replace(two_layers(scale), hidden=(16, 16, 16))), scale)
+
+
+def _brief(space: FeedForwardSpace) -> FeedForwardSpace:
+    """Rate, regularisation and orders alone, the schedule as in the recipe: for a dozen trials."""
+    kept = ("decay", "final_lr", "momentum", "final_momentum", "center_scale", "max_norm")
+    return replace(space, **_nothing(set(kept)))
 
 
 def _music(name: str, scale: Scale) -> Space:
