@@ -144,9 +144,13 @@ def test_the_winner_over_seeds_and_the_report(valley, storage, work, tmp_path):
 
     store = Records(tmp_path / "records", *work.store.folders)
     parts = search_report.collect(storage, store)
+    better = both.index(best)
+    again = [
+        "; lpunits run valley --scale smoke --from-search --seeds 3" * (k == better) for k in (0, 1)
+    ]
     assert [part.command for part in parts] == [
-        "lpunits search valley --scale smoke --trials 6",
-        "lpunits search valley --scale smoke --seed 1 --trials 6",
+        "lpunits search valley --scale smoke --trials 6" + again[0],
+        "lpunits search valley --scale smoke --seed 1 --trials 6" + again[1],
     ]
     pictures = [p.name for part in parts for p in part.section.pictures]
     assert pictures[:2] == [
@@ -167,7 +171,15 @@ def test_the_same_search_for_several_units_is_compared(storage, tmp_path):
     few = ("epochs=1", "hidden=(8, 8)")
     for settings in (few, ("activation=maxout", *few), ("activation=relu", "epochs=2")):
         search(Plan("mnist", "smoke", settings=settings, trials=2), storage, work)
-    both, relu = search_report.collect(storage, work.store)
+    together, both, relu = search_report.collect(storage, work.store)
+    (table,) = together.section.tables
+    tested = {
+        kind: f"{one.tested['test']:.2%} (n = 1)"
+        for kind, one in zip(("lp", "maxout"), study.studies(storage), strict=False)
+    }
+    assert table.head[2:] == ["Lp", "maxout"]  # that of ReLU had more epochs, and no Lp units
+    assert table.rows == [["digits (8 x 8)", "2 trials of 1 epochs", *tested.values()]]
+    assert len(together.results) == 2
     assert both.experiment.title == "Search: mnist, 2 trials for each of 2 kinds of units"
     assert both.command.count("lpunits search mnist") == 2
     table, *best = both.section.tables

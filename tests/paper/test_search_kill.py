@@ -4,6 +4,7 @@ import json
 import os
 import random
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -58,7 +59,7 @@ def nursery():
 
 def command(folder, *more, plan=PLAN):
     places = ("--records", str(folder / "records"), "--work", str(folder / "trials"))
-    return (*plan.command.split()[1:], *places, *more)
+    return (*shlex.split(plan.command)[1:], *places, *more)
 
 
 def outcome(folder, plan=PLAN, url=None):

@@ -155,7 +155,10 @@ def test_the_command_of_a_plan():
     plan = Plan("jsb", "paper", "tpe", 3, ("model=gru",), 9)
     parts = "lpunits search jsb --scale paper --sampler tpe --seed 3 --trials 9 --set model=gru"
     assert plan.command == parts
+    assert plan.repetition == "lpunits run jsb --scale paper --set model=gru --from-search"
     assert Plan("mnist").command == "lpunits search mnist"
+    wide = Plan("mnist", settings=("hidden=(8, 8)",))
+    assert wide.command == "lpunits search mnist --set 'hidden=(8, 8)'"  # as a shell wants it
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Searches in the report: their best trials, what mattered, and what the winners have on test.
 
 The same search for several kinds of units is a family, and one part of the report: what units are
-worth is seen where each kind has had the same budget, and values of its own.
+worth is seen where each kind has had the same budget, and values of its own. The winners of all
+families together are the part that comes first.
 """
 
 import math
@@ -17,8 +18,11 @@ from matplotlib.figure import Figure
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lpunits.paper import spaces
-from lpunits.paper.experiment import Experiment, Picture, Section, Table, Trial, spread
+from lpunits.paper import equal_budgets, spaces
+from lpunits.paper.equal_budgets import Contest
+from lpunits.paper.experiment import Experiment, Picture, Scale, Section, Table, Trial, spread
+from lpunits.paper.experiments.recipes import TITLES
+from lpunits.paper.experiments.table4 import SETS
 from lpunits.paper.figures import COLORS, NAMES, QUIET
 from lpunits.paper.records import Records
 from lpunits.paper.report import Part
@@ -35,7 +39,46 @@ def collect(storage: optuna.storages.RDBStorage, store: Records) -> list[Part]:
     for study in studies(storage):
         if study.best() is not None:
             families.setdefault(_whatever_units(study.plan), []).append(study)
-    return [_part(plan, family, store) for plan, family in families.items()]
+    scales = dict.fromkeys(plan.scale for plan in families)
+    together = (
+        _together(scale, [f for plan, f in families.items() if plan.scale == scale], store)
+        for scale in scales
+    )
+    parts = (_part(plan, family, store) for plan, family in families.items())
+    return [*filter(None, together), *parts]
+
+
+def _together(scale: Scale, families: Sequence[Sequence[Study]], store: Records) -> Part | None:
+    """The winners of all families in which Lp units stand beside others, if there are any."""
+    contests, trials = [], []
+    for family in families:
+        over = {_kind(study): study for study in family if study.tested}
+        tests = {kind: found for kind, study in over.items() if (found := _tests(study, store))}
+        if "lp" not in tests or len(tests) < 2:
+            continue
+        study = over["lp"]
+        data = {**TITLES, **SETS}.get(study.space.base.data, study.space.base.data)
+        budget = f"{study.plan.trials} trials of {study.space.base.epochs} epochs"
+        contests.append(Contest(data, budget, _metric(study), _form(study), tests))
+        for kind, found in tests.items():
+            winner = over[kind].winner()
+            assert winner is not None
+            trials += [Trial(winner.config, seed) for seed in range(len(found))]
+    if not contests:
+        return None
+    shown = equal_budgets.section(contests)
+    experiment = Experiment(
+        name="equal-budgets",
+        title="Equal budgets: each kind of units after a search of its own",
+        about="On every data set that was searched for several kinds of units: as many trials, "
+        "epochs and weights for each, and values of its own, chosen by validation. This is what "
+        "the winners have on test.",
+        trials=lambda scale: trials,
+        section=lambda results: shown,
+        minutes={},
+    )
+    command = "lpunits search ...; lpunits run ... --from-search"  # with each search, in full
+    return Part(experiment, scale, command, trials, store.results(trials), shown)
 
 
 def _whatever_units(plan: Plan) -> Plan:
@@ -64,8 +107,15 @@ def _part(plan: Plan, family: Sequence[Study], store: Records) -> Part:
         section=lambda results: shown,
         minutes={},
     )
-    command = "; ".join(study.plan.command for study in family)
+    command = "; ".join(_command(study, store) for study in family)
     return Part(experiment, plan.scale, command, trials, store.results(trials), shown)
+
+
+def _command(study: Study, store: Records) -> str:
+    """What makes a search and, if its winner has several seeds, those."""
+    plan, seeds = study.plan, len(_tests(study, store))
+    again = f"; {plan.repetition} --seeds {seeds}" if seeds > 1 else ""
+    return plan.command + again
 
 
 def section(family: Sequence[Study], store: Records, slug: str) -> Section:

@@ -13,6 +13,7 @@ forgets one whose driver dies between two of its steps.)
 
 import hashlib
 import secrets
+import shlex
 import shutil
 import time
 import warnings
@@ -81,10 +82,18 @@ class Plan:
     @property
     def command(self) -> str:
         """What makes it, or goes on with it."""
-        options = {f: v for f, v in asdict(self).items() if v != getattr(Plan, f, None)}
-        parts = [f"--{f} {v}" for f, v in options.items() if f not in ("experiment", "settings")]
-        parts += [f"--set {setting}" for setting in self.settings]
-        return " ".join(["lpunits search", self.experiment, *parts])
+        return self._words("lpunits search", "scale", "sampler", "seed", "trials")
+
+    @property
+    def repetition(self) -> str:
+        """What repeats the winner, with other seeds."""
+        return self._words("lpunits run", "scale") + " --from-search"
+
+    def _words(self, command: str, *fields: str) -> str:
+        values = {f: getattr(self, f) for f in fields}
+        words = [f"--{f} {value}" for f, value in values.items() if value != getattr(Plan, f)]
+        words += [f"--set {shlex.quote(setting)}" for setting in self.settings]
+        return " ".join([command, self.experiment, *words])
 
     def space(self) -> Space:
         """What may change."""

@@ -1,0 +1,44 @@
+"""Equal budgets: who is better, by how much, and where that cannot be said."""
+
+import pytest
+
+from lpunits.paper.equal_budgets import Contest, section
+
+ERRORS = {"lp": [0.20, 0.22], "relu": [0.10, 0.12], "maxout": [0.30, 0.31]}
+NATS = {"lp": [8.0, 8.1], "tanh": [8.05, 8.07]}
+
+
+@pytest.fixture
+def shown():
+    return section(
+        [
+            Contest("A", "8 trials", "error", ".1%", ERRORS),
+            Contest("B", "8 trials", "NLL", ".2f", NATS),
+            Contest("C", "9 trials", "error", ".1%", {"lp": [0.1], "l2": [0.2]}),
+        ]
+    )
+
+
+def test_the_best_of_the_others_decides(shown):
+    assert shown.verdict == (
+        "On test Lp units are better than the best of the others on C (L2 (p = 2)); not told apart "
+        "from the best of the others on B (tanh); worse than the best of the others on A (ReLU)."
+    )
+
+
+def test_a_table_for_each_metric(shown):
+    errors, nats = shown.tables
+    assert errors.head == ["data", "search", "Lp", "L2 (p = 2)", "maxout", "ReLU"]
+    assert [row[0] for row in errors.rows] == ["A", "C"]
+    assert errors.rows[0][3] == ""  # not searched
+    assert errors.rows[1][2:] == ["10.0% (n = 1)", "20.0% (n = 1)", "", ""]
+    assert nats.rows == [["B", "8 trials", "8.05 ± 0.07 (n = 2)", "8.06 ± 0.01 (n = 2)"]]
+
+
+def test_the_figure_is_relative_to_lp_units(shown):
+    errors, nats = shown.pictures[0].figure.axes
+    drawn = [list(line.get_xdata()) for line in errors.lines if line.get_marker() == "o"]
+    relu = [100 * (value / 0.21 - 1) for value in ERRORS["relu"]]
+    assert any(values == pytest.approx(relu) for values in drawn)
+    assert [text.get_text() for text in errors.get_yticklabels()] == ["A", "C"]
+    assert [text.get_text() for text in nats.get_yticklabels()] == ["B"]
