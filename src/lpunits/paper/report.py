@@ -62,7 +62,7 @@ table { border-collapse: collapse; margin: .8rem 0; font-size: .9rem;
 caption { text-align: left; padding-bottom: .3rem; }
 th, td { padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; }
 th { font-weight: 600; vertical-align: bottom; }
-td { white-space: nowrap; }
+td { white-space: nowrap; } .headlines td { white-space: normal; }
 th:first-child, td:first-child { text-align: left; }
 code { background: var(--card); padding: .1rem .3rem; border-radius: 4px; }
 """
@@ -166,7 +166,7 @@ def svg(figure: Figure, *, inline: bool = False) -> str:
 
 def _page(parts: Sequence[Part], missing: Sequence[Experiment], findings: Mapping[str, str]) -> str:
     told = "".join(f"<h3>{_escape(h)}</h3>\n<p>{_escape(t)}</p>\n" for h, t in findings.items())
-    short = "".join(map(_table, headlines(parts)))
+    short = "".join(f'<div class="headlines">{_table(table)}</div>' for table in headlines(parts))
     shown = {part.experiment.name: part.experiment for part in parts}.values()
     links = "".join(f'<li><a href="#{e.name}">{_escape(e.title)}</a></li>' for e in shown)
     body = "\n".join(_experiment(e, [p for p in parts if p.experiment is e]) for e in shown)
