@@ -1,6 +1,7 @@
 """The command line: what it prints, what it answers to mistakes, and its exit codes."""
 
 import re
+import shlex
 import subprocess
 import sys
 
@@ -120,8 +121,8 @@ def test_search_then_run_from_it_then_report(capsys, folder):
         "data_options=(('points',100),)",
     )
     assert main("run", "mnist", *settings, "--from-search") == (
-        "lpunits: --from-search: there is no finished search, run `lpunits search mnist --scale "
-        "smoke --set data=curve --set data_options=(('points',100),)` first"
+        "lpunits: --from-search: there is no finished search, run `lpunits search mnist "
+        f"{shlex.join(settings)}` first"
     )
     assert main("search", "mnist", *settings, "--trials", "4", "--sampler", "tpe") == 0
     out = capsys.readouterr().out
