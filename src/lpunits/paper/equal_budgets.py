@@ -44,7 +44,8 @@ def section(contests: Sequence[Contest]) -> Section:
     for contest in contests:
         ours, others = contest.tests["lp"], {k: t for k, t in contest.tests.items() if k != "lp"}
         best = min(others, key=lambda kind: statistics.fmean(others[kind]))
-        against[compared(ours, others[best])].append(f"{contest.data} ({NAMES[best]})")
+        name = NAMES[best].partition(" (")[0]
+        against[compared(ours, others[best])].append(f"{contest.data} ({name})")
     words = {
         "lower": "better than",
         "not told apart": "not told apart from",
