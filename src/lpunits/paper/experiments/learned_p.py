@@ -114,5 +114,5 @@ EXPERIMENT = Experiment(
     "fixed ones or with maxima, compared seed by seed. It has no trials of its own.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.7, "quick": 3, "paper": 480},
+    minutes={"smoke": 0.7, "quick": 3, "paper": 385},
 )

@@ -229,5 +229,5 @@ EXPERIMENT = Experiment(
     "one net (claim 2).",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.2, "quick": 0.7, "paper": 75},
+    minutes={"smoke": 0.2, "quick": 0.7, "paper": 60},
 )

@@ -122,5 +122,5 @@ EXPERIMENT = Experiment(
     "and Forest Covertype (three layers), each beside the same net of maxout, ReLU and L2 units.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.3, "quick": 1.7, "paper": 330},
+    minutes={"smoke": 0.3, "quick": 1.7, "paper": 230},
 )

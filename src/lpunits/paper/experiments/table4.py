@@ -287,5 +287,5 @@ EXPERIMENT = Experiment(
     "of music, beside the same with sigmoid, maxout and tanh units, a plain RNN and a GRU.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 1, "paper": 250},
+    minutes={"smoke": 0.1, "quick": 1, "paper": 255},
 )
