@@ -52,13 +52,14 @@ class FeedForward(Training):
 
     @property
     def label(self) -> str:
-        """The dataset with its options, the units, the layers, noise, and where p starts."""
+        """The dataset with its options, the units, the layers, noise, where p starts, the decay."""
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
         noise += f", adversarial {self.adversarial:g}" if self.adversarial else ""
         told = self.activation == "lp" and self.order != FeedForward.order
         start = f", p from {self.order:g}" if told else ""
-        return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}"
+        decay = f", weight decay {self.weight_decay:.2g}" if self.weight_decay else ""
+        return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}{decay}"
 
     @property
     def shares_batches(self) -> bool:
