@@ -12,7 +12,7 @@ reproduce: .venv/.paper  ## every experiment on embedded or generated data, then
 
 test: .venv/.dev  ## run every test, and every example in the documentation
 	@echo "==> running the tests"
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: .venv/.dev  ## style and types
 	@echo "==> ruff"
