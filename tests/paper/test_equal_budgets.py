@@ -1,8 +1,18 @@
 """Equal budgets: who is better, by how much, and where that cannot be said."""
 
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from lpunits.paper.equal_budgets import Contest, section
+from lpunits.paper.experiment import Trial
+from lpunits.paper.records import Records
+from lpunits.paper.study import open_storage, studies
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 ERRORS = {"lp": [0.20, 0.22], "relu": [0.10, 0.12], "maxout": [0.30, 0.31]}
 NATS = {"lp": [8.0, 8.1], "tanh": [8.05, 8.07]}
@@ -42,3 +52,21 @@ def test_the_figure_is_relative_to_lp_units(shown):
     assert any(values == pytest.approx(relu) for values in drawn)
     assert [text.get_text() for text in errors.get_yticklabels()] == ["A", "C"]
     assert [text.get_text() for text in nats.get_yticklabels()] == ["B"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_the_script_repeats_every_search_of_the_storage_and_its_winner_over_three_seeds(tmp_path):
+    told = f'lpunits() {{ echo "lpunits $@"; }}; . {shlex.quote(str(RESULTS / "equal_budgets.sh"))}'
+    said = subprocess.run(["bash", "-c", told], check=True, capture_output=True, text=True)
+    said = {frozenset(line.split()) for line in said.stdout.splitlines()}
+    shutil.copy(RESULTS / "search" / "studies.db", tmp_path)
+    store = Records(RESULTS, RESULTS / "search")
+    with open_storage(f"sqlite:///{tmp_path / 'studies.db'}") as storage:
+        known = set()
+        for study in studies(storage):
+            assert study.over
+            config = study.winner().config
+            assert not store.missing(Trial(config, seed) for seed in range(3))
+            repetition = f"{study.plan.repetition} --seeds 3"
+            known |= {frozenset(shlex.split(words)) for words in (study.plan.command, repetition)}
+    assert said == known
