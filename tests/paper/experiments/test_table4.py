@@ -86,7 +86,7 @@ def test_every_network_stands_beside_lp_units_on_every_set():
     assert models.pop("jsb") == set(table4.MODELS)
     assert list(models.values()) == [{"lp", "sigmoid", "tanh", "gru"}] * 2
     labels = [trial.label for trial in trials]
-    assert len(set(labels)) == len(labels) == 6 * 3 + 3 + 2 * (2 + 4)
+    assert len(set(labels)) == len(labels) == 3 + 6 * 3 + 3 + 2 * (2 + 4)
 
 
 def test_networks_are_compared_on_one_budget(results):
