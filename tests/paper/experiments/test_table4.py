@@ -73,7 +73,7 @@ def test_augmentation_is_a_row_of_its_own_and_says_so(results):
     both = paper_results(results, 8.1) + paper_results(results, 7.0, transpose=6)
     section = table4.section(both)
     rows = {row[1]: row for row in section.tables[0].rows}
-    assert rows["DOT-RNN, Lp, transposed by up to 6 semitones"][3] == ""
+    assert rows["DOT-RNN, Lp, transposed by up to 6 semitones, 200 epochs"][3] == ""
     assert "8.10" in section.verdict
     assert any("the paper has no augmentation" in note for note in section.notes)
 
