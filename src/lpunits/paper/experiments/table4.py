@@ -132,7 +132,8 @@ def section(results: Sequence[Result]) -> Section:
     rows, short = [], []
     for config, found in groups.items():
         name = _name(config.model)
-        claimed = PAPER.get(name, {}).get(config.data) if _full(config) else None
+        best = _full(config) or config.model != "lp"  # of our trainings, to stand beside the paper's
+        claimed = PAPER.get(name, {}).get(config.data) if best else None
         if config.transpose:
             name += f", transposed by up to {config.transpose} semitones"
         if _brief(config):
@@ -310,5 +311,5 @@ EXPERIMENT = Experiment(
     "of music, beside the same with sigmoid, maxout and tanh units, a plain RNN and a GRU.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 1, "paper": 265},
+    minutes={"smoke": 0.1, "quick": 1, "paper": 260},
 )
