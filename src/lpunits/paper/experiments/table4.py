@@ -132,7 +132,7 @@ def section(results: Sequence[Result]) -> Section:
     rows, short = [], []
     for config, found in groups.items():
         name = _name(config.model)
-        best = _full(config) or config.model != "lp"  # of our trainings, to stand beside the paper's
+        best = _full(config) or config.model != "lp"  # the longest training of this network
         claimed = PAPER.get(name, {}).get(config.data) if best else None
         if config.transpose:
             name += f", transposed by up to {config.transpose} semitones"
