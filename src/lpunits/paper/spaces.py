@@ -223,6 +223,7 @@ def _brief(space: FeedForwardSpace) -> FeedForwardSpace:
 
 def _music(name: str, scale: Scale) -> Space:
     if scale == "paper":
+        # Other fixed values would be another search: that of JSB began before its long training.
         return MusicSpace(table4.BRIEF[name] if name == "jsb" else table4.FULL[name])
     base = table4.trials(scale)[0].config
     sizes = Choice((8, 12, 16) if scale == "smoke" else (32, 48, 64))

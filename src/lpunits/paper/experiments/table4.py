@@ -114,8 +114,8 @@ BRIEF = {
     "nottingham": replace(FULL["nottingham"], weight_decay=0.2, epochs=40),
     "musedata": replace(FULL["musedata"], weight_decay=0.2, epochs=30),
 }
-LONG_PIECES = ("lp", "sigmoid", "tanh", "gru")
-BRIEF_MODELS = {"jsb": MODELS, "nottingham": LONG_PIECES, "musedata": LONG_PIECES}
+FEWER_MODELS = ("lp", "sigmoid", "tanh", "gru")
+BRIEF_MODELS = {"jsb": MODELS, "nottingham": FEWER_MODELS, "musedata": FEWER_MODELS}
 BRIEF_SEEDS = {"jsb": 3, "nottingham": 1, "musedata": 1}
 # By the rate of the others this net learns, from seed 0, no more than how often each note sounds.
 OWN_RATES = {("musedata", "sigmoid"): 5e-4}
