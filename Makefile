@@ -1,18 +1,34 @@
 # Every target sets up what it needs: nothing has to be installed by hand but Python 3.11 or later.
 PYTHON ?= python3
 BIN := .venv/bin
+STATUS := import lpunits; print('==> the operator:', lpunits.ops.status())
+SANITIZED := tests/test_ops.py tests/test_functional.py tests/fuzz
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: reproduce test check bench docs clean
+.PHONY: reproduce test fuzz sanitize check bench docs wheel clean
 .DELETE_ON_ERROR:
 
 reproduce: .venv/.paper  ## every experiment on embedded or generated data, then a report
+	@$(BIN)/python -c "$(STATUS)"
 	@$(BIN)/lpunits run all --scale quick --jobs 2
 	@$(BIN)/lpunits report
 
 test: .venv/.dev  ## run every test, and every example in the documentation
+	@$(BIN)/python -c "$(STATUS)"
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+fuzz: .venv/.dev  ## an hour of random calls of the operator and the layers
+	@LPUNITS_FUZZ=3600 $(BIN)/python -m pytest -q tests/fuzz
+
+sanitize: .venv/.dev  ## the operator built to stop at every access out of bounds and every overflow
+	@echo "==> building the operator with AddressSanitizer and UndefinedBehaviorSanitizer"
+	@rm -rf build/sanitized && mkdir -p build/sanitized && cp -r src/lpunits build/sanitized
+	@$(BIN)/python hatch_build.py build/sanitized/lpunits/ops -O1 -g -fno-omit-frame-pointer \
+	  -fsanitize=address,undefined -fno-sanitize-recover=all
+	@PYTHONPATH=build/sanitized ASAN_OPTIONS=detect_leaks=0 \
+	  LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
+	  $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED)
 
 check: .venv/.dev  ## style and types
 	@echo "==> ruff"
@@ -29,17 +45,23 @@ docs: .venv/.dev  ## the documentation, as HTML
 	@$(BIN)/sphinx-build -q -W docs docs/_build
 	@echo "documentation: docs/_build/index.html"
 
+wheel: .venv/.dev  ## one wheel for every Python from 3.11 and every torch from 2.10 on
+	@$(BIN)/python -m pip wheel -qq --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
 clean:  ## remove everything that the other targets made
-	rm -rf .venv build docs/_build reproduction .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist docs/_build reproduction .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@echo "==> creating .venv"
 	@$(PYTHON) -m venv .venv
 
-# A stamp per set of extras; older than pyproject.toml or constraints.txt means stale.
+# A stamp per set of extras; older than what it is made from means stale. torch comes first, because
+# the operator is compiled for the torch that is there.
 .venv/.paper: EXTRAS = paper
 .venv/.dev: EXTRAS = paper,ray,postgresql,export,dev
-.venv/.paper .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+.venv/.paper .venv/.dev: pyproject.toml constraints.txt hatch_build.py $(wildcard csrc/*) | .venv/bin/python
 	@echo "==> installing lpunits[$(EXTRAS)] into .venv (a minute or two)"
+	@$(BIN)/python -m pip install -qq --constraint constraints.txt torch
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	@touch $@

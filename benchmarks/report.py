@@ -125,7 +125,7 @@ def environment() -> dict[str, object]:
         "commit": _output("git", "describe", "--always", "--dirty", "--abbrev=40"),
         "python": platform.python_version(),
         "packages": {"lpunits": lpunits.__version__}
-        | {name: _version(name) for name in ("torch", "numpy", "llvmlite")},
+        | {name: _version(name) for name in ("torch", "numpy")},
         "platform": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),

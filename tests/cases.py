@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lpunits import functional
+from lpunits.ops import ops
 
 INF = math.inf
 ORDERS = [1.0, 1.0001, 2.0, 3.0, 10.0, 1e2, 1e4, 1e6, INF]
@@ -202,6 +203,19 @@ def relative_to_largest(result: Tensor, truth: Tensor) -> float:
     spacing = torch.finfo(result.dtype).smallest_normal * torch.finfo(result.dtype).eps
     error = ((result.double() - truth).abs().max() - spacing).clamp(min=0)
     return (error / truth.abs().max().clamp(min=torch.finfo(torch.float64).tiny)).item()
+
+
+class Operator:
+    """The operator as it serves tensors here, with the signatures of a kernel."""
+
+    @staticmethod
+    def forward(z, p, center, dim):
+        return ops.lp_pool(z, p, center, dim)
+
+    @staticmethod
+    def backward(grad, z, p, center, dim, needs):
+        found = ops.lp_pool_backward(grad, z, p, center, dim, *needs[1:])
+        return tuple(t if need else None for t, need in zip(found, needs, strict=True))
 
 
 def run(kernel, case: Case, dtype: torch.dtype):

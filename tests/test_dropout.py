@@ -80,7 +80,7 @@ def test_torch_serves_other_dtypes(dtype):
 
 
 def test_torch_serves_where_there_is_no_compiled_code(monkeypatch):
-    monkeypatch.setattr(dropout, "_fused", lambda: None)
+    monkeypatch.setattr(dropout, "compiled", False)
     torch.manual_seed(3)
     ours = Dropout(0.5)(torch.ones(100))
     torch.manual_seed(3)
@@ -93,6 +93,13 @@ def test_not_contiguous_and_empty():
     kept = y != 0
     torch.testing.assert_close(y[kept], 2 * x[kept])
     assert Dropout(0.5)(torch.empty(0, 3)).shape == (0, 3)
+
+
+def test_in_place():
+    x = torch.ones(100)
+    y = Dropout(0.5, inplace=True)(x)
+    assert y.data_ptr() == x.data_ptr()
+    assert set(x.unique().tolist()) == {0.0, 2.0}
 
 
 def test_vmap_takes_torchs_own():

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cases import CASES, INF, ORDERS, Case, assert_accurate, assert_rounded_once, run
+from cases import CASES, INF, ORDERS, Case, Operator, assert_accurate, assert_rounded_once, run
 from lpunits import functional, lp_pool, maxout, reference
-from lpunits.kernels import cpu, plain
+from lpunits.ops import compiled, plain
 
-KERNELS = {"plain": plain, "cpu": cpu}
+KERNELS = {"plain": plain} | ({"compiled": Operator} if compiled else {})
 FULL = [torch.float32, torch.float64]
 HALF = [torch.float16, torch.bfloat16]
 
@@ -26,8 +26,6 @@ def case_id(case: Case) -> str:
 class TestAgainst50Digits:
     @pytest.mark.parametrize("dtype", FULL, ids=str)
     def test_value_and_gradients(self, kernel, case, dtype):
-        if kernel is cpu and dtype == torch.float64:
-            pytest.skip("plain torch serves double precision")
         assert_accurate(kernel, case, dtype)
 
     @pytest.mark.parametrize("dtype", HALF, ids=str)
@@ -43,7 +41,7 @@ def test_the_path_for_transforms_gives_the_same_numbers(case):
     dim = case.dim % z.ndim
     p = functional._checked_order(p, z, dim)
     leaves = [t.clone().requires_grad_() for t in (z, p, center) if t is not None]
-    u = functional._differentiable(leaves[0], leaves[1], *leaves[2:] or [None], dim)
+    u = plain.differentiable(leaves[0], leaves[1], *leaves[2:] or [None], dim)
     u_kernel, grad, grads = run(plain, case, torch.float32)
     torch.testing.assert_close(u, u_kernel, rtol=1e-6, atol=0)
     for ours, kernel in zip(torch.autograd.grad(u, leaves, grad), grads, strict=False):
@@ -127,7 +125,7 @@ class TestNanAndInfinity:
 
 
 def plain_pool(z: Tensor, p: Tensor) -> Tensor:
-    return functional._differentiable(z, p.unsqueeze(-1), None, 1)
+    return plain.differentiable(z, p.unsqueeze(-1), None, 1)
 
 
 finite = st.floats(-(2.0**126), 2.0**126, width=32)

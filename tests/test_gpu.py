@@ -22,7 +22,7 @@ from cases import (
     relative_to_largest,
     ulps,
 )
-from lpunits.kernels import plain
+from lpunits.ops import plain
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HALF_CASES = [case for case in CASES if case.half]
@@ -33,7 +33,7 @@ needs_triton = pytest.mark.skipif(
 if INTERPRETED:
     from triton.runtime import interpreter
 
-    from lpunits.kernels import gpu
+    from lpunits.ops import cuda as gpu
 
 
 @needs_triton
@@ -63,7 +63,7 @@ def test_the_kernels_compile_for_a_gpu_that_need_not_be_there(
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from lpunits.kernels import gpu
+    from lpunits.ops import cuda as gpu
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     kernel = getattr(gpu, name).fn

@@ -1,14 +1,12 @@
 """What disturbs a net in training: noise, and dropout at a tenth of torch's cost on a CPU."""
 
-import importlib
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lpunits.functional import inside_a_transform
+from lpunits.ops import compiled, ops
 
 
 class Dropout(nn.Dropout):
@@ -25,17 +23,20 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Entries are 0 with probability ``p`` while training; in evaluation nothing happens."""
-        kernel = None
-        if self.training and self.p and not inside_a_transform(input):
-            kernel = _fused()
-        if kernel is None or not kernel.supports(input):
+        if not (
+            compiled
+            and self.training
+            and 0 < self.p < 1
+            and not self.inplace
+            and type(input) in (Tensor, nn.Parameter)
+            and input.device.type == "cpu"
+            and input.dtype is torch.float32
+            and not torch.compiler.is_compiling()
+            and not inside_a_transform(input)
+        ):
             return super().forward(input)
-        if self.p == 1:
-            return input * 0
         seed = int(torch.randint(2**62, ()))
-        if not input.requires_grad:
-            return kernel.masked(input, self.p, seed)  # type: ignore[no-any-return]
-        return _Masked.apply(input, self.p, seed, kernel)  # type: ignore[no-any-return, no-untyped-call]
+        return _Masked.apply(input, self.p, seed)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class GaussianNoise(nn.Module):
@@ -66,23 +67,11 @@ class GaussianNoise(nn.Module):
 
 class _Masked(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rate: float, seed: int, kernel: ModuleType) -> Tensor:
-        ctx.mask = rate, seed, kernel
-        y: Tensor = kernel.masked(x, rate, seed)
-        return y
+    def forward(ctx: Any, x: Tensor, rate: float, seed: int) -> Tensor:
+        ctx.mask = rate, seed
+        return ops.dropout.default(x, rate, seed)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rate, seed, kernel = ctx.mask
-        if torch.is_grad_enabled():  # what is done to the gradient is to be differentiated again
-            return _Masked.apply(grad, rate, seed, kernel), None, None, None  # type: ignore[no-untyped-call]
-        return kernel.masked(grad, rate, seed), None, None, None
-
-
-@cache
-def _fused() -> ModuleType | None:
-    """The compiled mask, imported when it is first needed."""
-    try:
-        return importlib.import_module("lpunits.kernels.masking")
-    except (ImportError, OSError):
-        return None
+        # The mask again, on the gradient; and once more if that is differentiated.
+        return _Masked.apply(grad, *ctx.mask), None, None  # type: ignore[no-untyped-call]

@@ -5,14 +5,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad
+from torch.nn.functional import linear
 
 from lpunits.functional import check_floating, lp_pool, lp_pool_windows, maxout
 from lpunits.orders import Ordered, Orders
-
-# The kernels give each unit a lane of a vector. With fewer units than lanes most would idle, so the
-# samples take their place: at 3 units and a batch of 5000, pooling takes a tenth of the time.
-FEW_UNITS = 16
 
 
 class LpLinear(Ordered):
@@ -85,20 +81,14 @@ class LpLinear(Ordered):
 
     def initial_outputs(self) -> Tensor:
         """What the units make of standard normal projections, ``(samples, units)``."""
-        orders, unit = torch.tensor(self.initial_order).unique(return_inverse=True)
+        orders, unit = torch.tensor(self.initial_order, device="cpu").unique(return_inverse=True)
         samples = normal_samples(self.filters).expand(-1, -1, len(orders))
         return lp_pool(samples, orders, dim=1)[:, unit]
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
         z = _project(x, self.weight, None)
-        if self.units < FEW_UNITS:
-            z = z.reshape(-1, self.filters, self.units).permute(1, 2, 0).contiguous()
-            center = None if self.center is None else self.center.unsqueeze(-1)
-            u = lp_pool(z, self.order.unsqueeze(-1), center=center, dim=0).t()
-            u = u.reshape(*x.shape[:-1], self.units)
-        else:
-            u = lp_pool(z, self.order, center=self.center, dim=-2)
+        u = lp_pool(z, self.order, center=self.center, dim=-2)
         return u if self.bias is None else u + self.bias
 
     def extra_repr(self) -> str:
@@ -247,15 +237,14 @@ class _LpPoolNd(Ordered):
             )
         first = z.ndim - self.spatial
         _check_channels(z, first - 1, self.channels)
-        if any(self.padding):
-            z = pad(z, [width for width in reversed(self.padding) for _ in range(2)])
-        if any(length < k for length, k in zip(z.shape[first:], self.kernel_size, strict=True)):
+        padded = [n + 2 * w for n, w in zip(z.shape[first:], self.padding, strict=True)]
+        if any(length < k for length, k in zip(padded, self.kernel_size, strict=True)):
             raise ValueError(
                 f"input must be at least as large as kernel_size {self.kernel_size} after "
                 f"padding, got the shape {tuple(z.shape)}"
             )
         batch = z if first == 2 else z.unsqueeze(0)
-        u = lp_pool_windows(batch, self.order, self.kernel_size, self.stride)
+        u = lp_pool_windows(batch, self.order, self.kernel_size, self.stride, self.padding)
         return u if first == 2 else u.squeeze(0)
 
     def extra_repr(self) -> str:

@@ -47,7 +47,7 @@ class Ordered(nn.Module):
 
     def reset_parameters(self) -> None:
         """Set every order back to where it started."""
-        p = torch.tensor(self.initial_order, dtype=torch.float64)
+        p = torch.tensor(self.initial_order, dtype=torch.float64, device="cpu")
         if self.infinite is not None:
             p = p.where(p.isfinite(), 2)
         with torch.no_grad():
@@ -58,6 +58,12 @@ class Ordered(nn.Module):
         """The orders p, one per unit."""
         p = _order_of(self.rho)
         return p if self.infinite is None else p.masked_fill(self.infinite, math.inf)
+
+    def __prepare_scriptable__(self) -> "Ordered":
+        raise TypeError(
+            f"torch.jit.script cannot compile {type(self).__name__}: use torch.export, "
+            "torch.compile or torch.jit.trace"
+        )
 
     def extra_repr(self) -> str:
         """The range of the orders, and whether they are learned."""
@@ -130,7 +136,7 @@ def _rho_of(p: Tensor, dtype: torch.dtype) -> Tensor:
     """
     excess = (p - 1).clamp(min=torch.finfo(dtype).eps / 4)
     rho = torch.where(excess.isinf(), excess, excess + torch.log(-torch.expm1(-excess))).to(dtype)
-    steps = torch.arange(-16, 17, dtype=torch.float64) * torch.finfo(dtype).eps / 2
+    steps = torch.arange(-16, 17, dtype=torch.float64, device=p.device) * torch.finfo(dtype).eps / 2
     candidates = (rho.double() * (1 + steps[:, None])).to(dtype)
     miss = (_order_of(candidates).double() - p).abs()
     best = candidates.gather(0, miss.nan_to_num(nan=math.inf).argmin(0, keepdim=True))[0]

@@ -15,7 +15,6 @@ So step t works on the first ``batch_sizes[t]`` rows of the state, and there is 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from lpunits.functional import inside_a_transform, lp_pool
-from lpunits.kernels import kernel_for, plain
+from lpunits.ops import ops
 
 ELEMENTWISE = ("relu", "sigmoid", "tanh")
 ROWS_OF_A_PART = 1024  # enough for products at full speed, few enough to stay in a cache
@@ -68,7 +67,7 @@ def recur(
     """
     plan = _Plan(tuple(batch_sizes), tuple((la.kind, la.filters) for la in layers), recompute)
     tensors = [t for layer in layers for t in layer.tensors]
-    if inside_a_transform(x, h, V, W, b, *tensors):
+    if torch.compiler.is_compiling() or inside_a_transform(x, h, V, W, b, *tensors):
         return _differentiable(plan, x, h, V, W, b, *tensors)
     return _Recurrence.apply(plan, x, h, V, W, b, *tensors)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -139,6 +138,21 @@ class _Recurrence(torch.autograd.Function):
         b: Tensor | None,
         *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
+        # Nothing in here is recorded, so that no operator need look whether it should be.
+        with torch._C._AutoDispatchBelowAutograd():
+            return _Recurrence._forward(ctx, plan, x, h, V, W, b, *tensors)
+
+    @staticmethod
+    def _forward(
+        ctx: Any,
+        plan: _Plan,
+        x: Tensor,
+        h: Tensor,
+        V: Tensor,
+        W: Tensor,
+        b: Tensor | None,
+        *tensors: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         layers, initial = plan.layers(tensors), h
         few = len(plan.batch_sizes) < FEW_STEPS
         Us, Wt = [_turned(layer.weight, few) for layer in layers], _turned(W, few)
@@ -149,12 +163,12 @@ class _Recurrence(torch.autograd.Function):
         masks = [plan.masks(layer.mask) for layer in layers]
         zs, ss = list(map(plan.steps, z)), list(map(plan.steps, s))
         groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
-        kernel, even = kernel_for(z[0]), plan.even
+        even = plan.even
         for t, h_t in enumerate(plan.steps(out)):
             s_t = h if even else h[: len(h_t)]
             for i, layer in enumerate(layers):
                 zs[i][t].addmm_(s_t, Us[i])
-                s_t = _pool(kernel, layer, groups[i][t], out=ss[i][t])
+                s_t = _pool(layer, groups[i][t], out=ss[i][t])
                 _drop(s_t, masks[i][t])
             h = h_t.addmm_(s_t, Wt).tanh_()
         ctx.plan = plan
@@ -173,7 +187,9 @@ class _Recurrence(torch.autograd.Function):
         inputs, kept = inputs[: 5 + 4 * deep], inputs[5 + 4 * deep :]
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
             return None, *_graph(plan, inputs, ctx.needs_input_grad[1:], (grad, grad_last))
-        return None, *_backward(plan, inputs, ctx.needs_input_grad[1:], out, kept, grad, grad_last)
+        with torch._C._AutoDispatchBelowAutograd():
+            found = _backward(plan, inputs, ctx.needs_input_grad[1:], out, kept, grad, grad_last)
+        return None, *found
 
 
 def _backward(
@@ -199,7 +215,6 @@ def _backward(
     dhs = [dh] * len(plan.batch_sizes) if plan.even else [dh[:n] for n in plan.batch_sizes]
     hs, grads = plan.steps(out), grad if grad is None else plan.steps(grad)
     masks = [plan.masks(layer.mask) for layer in layers]
-    kernel = kernel_for(out)
     tanh_backward = torch.ops.aten.tanh_backward.grad_input
     from_the_top = list(enumerate(layers))[::-1]
     parts = plan.parts()
@@ -229,7 +244,7 @@ def _backward(
             ds = tanh_backward(dh_t, hs[t], grad_input=a_steps[k]).mm(W)
             for i, layer in from_the_top:
                 _drop(ds, masks[i][t])
-                _pool_backward(kernel, layer, ds, groups[i][k], dgroups[i][k], dp[i])
+                _pool_backward(layer, ds, groups[i][k], dgroups[i][k], dp[i])
                 if i:
                     ds = z_steps[i][k].mm(layer.weight)
             torch.mm(z_steps[0][k], layers[0].weight, out=dh_t)
@@ -274,11 +289,13 @@ def _groups(layer: Layer, z: Tensor) -> Tensor:
     return z if layer.kind in ELEMENTWISE else z.view(len(z), layer.filters, -1)
 
 
-def _pool(kernel: ModuleType, layer: Layer, z: Tensor, out: Tensor | None = None) -> Tensor:
+def _pool(layer: Layer, z: Tensor, out: Tensor | None = None) -> Tensor:
     """The units' values, ``(rows, units)``, from their groups of projections."""
     u: Tensor
     if layer.kind == "lp":
-        u = kernel.forward(z, layer.order, None, 1, out)
+        if out is None:
+            return ops.lp_pool.default(z, layer.order, None, 1)  # type: ignore[no-any-return]
+        u = ops.lp_pool.out(z, layer.order, None, 1, out=out)
     elif layer.kind == "maxout":
         u = torch.amax(z, 1, out=out)
     elif layer.kind == "relu":
@@ -288,13 +305,10 @@ def _pool(kernel: ModuleType, layer: Layer, z: Tensor, out: Tensor | None = None
     return u
 
 
-def _pool_backward(
-    kernel: ModuleType, layer: Layer, ds: Tensor, z: Tensor, dz: Tensor, dp: Tensor | None
-) -> None:
+def _pool_backward(layer: Layer, ds: Tensor, z: Tensor, dz: Tensor, dp: Tensor | None) -> None:
     """Writes the gradient in z into ``dz``, and adds the one in the order to ``dp``."""
     if layer.kind == "lp":
-        needs = (True, dp is not None, False)
-        _, by_order, _ = kernel.backward(ds, z, layer.order, None, 1, needs, dz)
+        by_order = ops.lp_pool_backward_into_.default(ds, z, layer.order, 1, dp is not None, dz)
         if dp is not None:
             dp += by_order
     elif layer.kind == "maxout":
@@ -304,7 +318,7 @@ def _pool_backward(
         torch.mul(ds, z > 0, out=dz)
     else:
         slope = getattr(torch.ops.aten, f"{layer.kind}_backward").grad_input
-        slope(ds, _pool(kernel, layer, z), grad_input=dz)
+        slope(ds, _pool(layer, z), grad_input=dz)
 
 
 def _again(
@@ -321,7 +335,7 @@ def _again(
         z.append(linear(s[-1] if i else before, layer.weight, layer.bias))
         if i == 0:
             z[0].addmm_(x, V.t())
-        s.append(_pool(kernel_for(z[i]), layer, _groups(layer, z[i])))
+        s.append(_pool(layer, _groups(layer, z[i])))
         if layer.mask is not None:
             s[i] *= torch.cat(masks[i])  # type: ignore[arg-type]
     return z, s
@@ -356,7 +370,7 @@ def _pool_differentiable(layer: Layer, z: Tensor) -> Tensor:
     if layer.order is not None:
         return lp_pool(z.unflatten(1, (layer.filters, -1)), layer.order, dim=1)
     z = z if layer.kind in ELEMENTWISE else z.unflatten(1, (layer.filters, -1))
-    return _pool(plain, layer, z)
+    return _pool(layer, z)
 
 
 def _graph(

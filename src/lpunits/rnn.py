@@ -136,7 +136,7 @@ class DTRNN(nn.Module):
             layer.reset_parameters()  # type: ignore[operator]
             keep_changes_(layer.get_parameter("weight"), self._slopes(layer))
         keep_changes_(self.input.weight, self._slopes(self.layers[0]))
-        keep_changes_(self.hidden.weight, torch.ones(()))
+        keep_changes_(self.hidden.weight, torch.ones((), device="cpu"))
         for module in (*self.layers, self.hidden):
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -257,14 +257,18 @@ class DTRNN(nn.Module):
         """How a unit answers to a small change of standard normal projections, per unit."""
         with torch.enable_grad():
             if isinstance(layer, LpLinear):
-                orders, unit = torch.tensor(layer.initial_order).unique(return_inverse=True)
+                start = torch.tensor(layer.initial_order, device="cpu")
+                orders, unit = start.unique(return_inverse=True)
                 z = normal_samples(layer.filters).repeat(1, 1, len(orders)).requires_grad_()
                 u = lp_pool(z, orders, dim=1)
             elif isinstance(layer, MaxoutLinear):
                 z = normal_samples(layer.filters).requires_grad_()
-                u, unit = maxout(z, dim=1), torch.zeros(1, dtype=torch.long)
+                u, unit = maxout(z, dim=1), torch.zeros(1, dtype=torch.long, device="cpu")
             else:
-                z, unit = normal_samples(1).requires_grad_(), torch.zeros(1, dtype=torch.long)
+                z, unit = (
+                    normal_samples(1).requires_grad_(),
+                    torch.zeros(1, dtype=torch.long, device="cpu"),
+                )
                 u = getattr(torch, self.activation)(z)
             (slopes,) = torch.autograd.grad(u.sum(), z)
         return slopes.square().sum(1).mean(0).sqrt()[unit]

@@ -40,10 +40,10 @@ def test_a_shape_that_does_not_broadcast(drawn, other):
                 lp_pool(z, **arguments, dim=dim)
 
 
-@pytest.mark.parametrize("layout", [(5,), (3, 1)])
+@pytest.mark.parametrize("shape", [(5,), (1, 5), ()], ids=str)
 @pytest.mark.parametrize("name", ["p", "center"])
-def test_an_argument_on_another_device(name, layout):
-    arguments = {"p": 2.0, name: torch.ones(layout, device="meta")}
+def test_an_argument_on_another_device(name, shape):
+    arguments = {"p": 2.0, name: torch.ones(shape, device="meta")}
     with pytest.raises(ERRORS, match=rf"\b{name}\b"):
         lp_pool(torch.randn(3, 4, 5), **arguments, dim=1)
 
@@ -69,14 +69,16 @@ def test_fake_tensors(dtype):
 def test_a_nested_tensor_is_pooled_right_or_refused_in_a_sentence(dim):
     parts = [torch.randn(3, 4), torch.randn(5, 4)]
     z = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    refusal = None
     try:
-        pooled = lp_pool(z, 3.0, dim=dim)
-        result = [u.clone() for u in pooled.unbind()]
+        result = list(lp_pool(z, 3.0, dim=dim).unbind())
     except (*ERRORS, NotImplementedError) as error:
-        assert len(str(error).split()) > 3, repr(error)
-    else:
-        for u, part in zip(result, parts, strict=True):
-            torch.testing.assert_close(u, lp_pool(part, 3.0, dim=dim if dim < 0 else dim - 1))
+        refusal = str(error)
+    if refusal is not None:
+        assert len(refusal.split()) > 3
+        return
+    for u, part in zip(result, parts, strict=True):
+        torch.testing.assert_close(u, lp_pool(part, 3.0, dim=dim if dim < 0 else dim - 1))
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1, 3), (8, 3), (3, 4), (12,), (5, 4, 3)], ids=str)
@@ -84,10 +86,14 @@ def test_a_momentum_of_another_size_than_its_weight(shape):
     weight = torch.nn.Parameter(torch.ones(4, 3))
     optimizer = optim.SGD([weight], 0.1, momentum=0.9)
     state = {"state": {0: {"momentum_buffer": torch.ones(shape)}}}
-    with pytest.raises(ERRORS):  # when it is loaded or when it is used
+    weight.grad = torch.ones(4, 3)
+
+    def load_and_step() -> None:  # either may raise
         optimizer.load_state_dict(optimizer.state_dict() | state)
-        weight.grad = torch.ones(4, 3)
         optimizer.step()
+
+    with pytest.raises(ERRORS):
+        load_and_step()
     assert torch.equal(weight, torch.ones(4, 3))
 
 
@@ -110,16 +116,18 @@ def test_16_threads_of_python_at_once_give_the_same_bits_as_one():
                 assert all(map(torch.equal, results, expected[i % 4]))
 
 
+# What torch itself computes in the child is too small for threads, in which it would hang.
 FORK = """
 import os, signal, sys, time
 import torch
 from lpunits import lp_pool
 torch.set_num_threads(2)
+z = torch.full((64, 300, 16), 1.5, requires_grad=True)
+p = torch.full((16,), 3.0)
 def right():
-    z = torch.full((64, 300, 16), 1.5, requires_grad=True)
-    u = lp_pool(z, torch.full((16,), 3.0), dim=1)
-    u.sum().backward()
-    return bool((u == 1.5).all()) and bool((z.grad - 1 / 300).abs().max() < 1e-8)
+    u = lp_pool(z, p, dim=1)
+    (dz,) = torch.autograd.grad(u.sum(), z)
+    return bool((u == 1.5).all()) and all((part - 1 / 300).abs().max() < 1e-8 for part in dz)
 assert right()
 child = os.fork()
 if child == 0:

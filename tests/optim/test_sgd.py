@@ -46,7 +46,7 @@ def test_the_compiled_step_is_the_plain_one(threads, size, monkeypatch):
     try:
         for fused in (True, False):
             if not fused:
-                monkeypatch.setattr(sgd, "_fused", lambda: None)
+                monkeypatch.setattr(sgd, "compiled", False)
             torch.manual_seed(0)
             net = nn.Linear(size, 23)
             optimizer = SGD(net.parameters(), 0.3, momentum=0.9, weight_decay=0.01, max_norm=0.8)
@@ -120,6 +120,15 @@ def test_it_goes_on_from_a_saved_state():
         optimizer.step()
     for a, b in zip(first.parameters(), expected, strict=True):
         assert torch.equal(a.detach(), b)
+
+
+def test_all_weights_of_a_convolutions_channel_are_one_filter(monkeypatch):
+    for compiled in (True, False):
+        monkeypatch.setattr(sgd, "compiled", compiled and sgd.compiled)
+        weight = nn.Parameter(torch.ones(3, 4, 5, 5))
+        weight.grad = torch.zeros_like(weight)
+        SGD([weight], 0.1, max_norm=2.0).step()
+        torch.testing.assert_close(weight.detach(), torch.full((3, 4, 5, 5), 0.2))
 
 
 def test_a_closure_and_parameters_without_a_gradient():

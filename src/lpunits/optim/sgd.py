@@ -6,23 +6,23 @@ r"""Stochastic gradient descent with momentum, in which no filter outgrows a giv
     w_f \leftarrow w_f \min(1, c / \lVert w_f \rVert) \text{ for every filter } w_f .
 """
 
-import importlib
 import math
 from collections.abc import Callable, Iterable
-from functools import cache
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from lpunits.ops import compiled, ops
 
 
 class SGD(Optimizer):
     """Momentum descent, then a projection: every filter keeps a norm of at most ``max_norm``.
 
-    A filter is a vector along the last dimension of a parameter that has at least two. Without
-    ``max_norm`` the steps are those of :class:`torch.optim.SGD`.
+    A filter is a vector along the last dimension of a parameter that has at least two, and all
+    weights of an output channel for a convolution of images or volumes. Without ``max_norm`` the
+    steps are those of :class:`torch.optim.SGD`.
 
     >>> from lpunits import LpLinear
     >>> layer = LpLinear(8, units=3, filters=2)
@@ -77,11 +77,8 @@ class SGD(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        updates = [update for group in self.param_groups for update in self._updates(group)]
-        kernel = _fused()
-        if kernel is None or not kernel.descend(updates):
-            for update in updates:
-                _descend(update)
+        for group in self.param_groups:
+            self._step(group)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -93,10 +90,10 @@ class SGD(Optimizer):
             for parameter in group["params"]:
                 parameter.grad = None
 
-    def _updates(self, group: dict[str, Any]) -> "list[Update]":
+    def _step(self, group: dict[str, Any]) -> None:
         lr, momentum, decay = group["lr"], group["momentum"], group["weight_decay"]
         bound = math.inf if group["max_norm"] is None else group["max_norm"]
-        updates = []
+        fused: list[tuple[Tensor, Tensor, Tensor, int, float]] = []
         for weight in group["params"]:
             if (grad := weight.grad) is None:
                 continue
@@ -104,43 +101,52 @@ class SGD(Optimizer):
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = torch.zeros_like(weight)
             velocity = state["momentum_buffer"]
-            if weight.ndim > 1:
-                size, limit = weight.shape[-1], bound
+            if velocity.shape != weight.shape:
+                raise ValueError(
+                    f"momentum_buffer must have the shape {tuple(weight.shape)} of its parameter, "
+                    f"got {tuple(velocity.shape)}"
+                )
+            limit = bound if weight.ndim > 1 else math.inf
+            if (tensors := _for_operator(weight, velocity, grad, limit)) is not None:
+                fused.append((*tensors, _filter_size(weight), limit))
             else:
-                size, limit = max(weight.numel(), 1), math.inf
-            updates.append(Update(weight, velocity, grad, size, lr, momentum, decay, limit))
-        return updates
+                _descend(weight, velocity, grad, lr, momentum, decay, limit)
+        if fused:
+            weights, velocities, grads, sizes, limits = map(list, zip(*fused, strict=True))
+            ops.descend_(weights, velocities, grads, sizes, lr, momentum, decay, limits)
 
 
-class Update(NamedTuple):
-    """What happens to a parameter; ``filter_size`` is the length of what ``max_norm`` bounds."""
-
-    weight: Tensor
-    velocity: Tensor
-    grad: Tensor
-    filter_size: int
-    lr: float
-    momentum: float
-    weight_decay: float
-    max_norm: float  # or inf
+def _filter_size(weight: Tensor) -> int:
+    """The values of one filter: all behind the first dimension of a convolution, else the last."""
+    last = weight.shape[1:] if weight.ndim in (4, 5) else weight.shape[-1:]
+    return max(math.prod(last), 1)
 
 
-@cache
-def _fused() -> ModuleType | None:
-    """The compiled step, imported when it is first needed."""
-    try:
-        return importlib.import_module("lpunits.kernels.descent")
-    except (ImportError, OSError):
-        return None
+def _for_operator(
+    weight: Tensor, velocity: Tensor, grad: Tensor, bound: float
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The tensors as the compiled operator takes them, contiguous; or None."""
+    tensors = weight, velocity, grad
+    for t in tensors:
+        ordinary = type(t) in (Tensor, nn.Parameter) and t.layout is torch.strided
+        if not (compiled and ordinary and t.is_cpu and t.dtype is torch.float32):
+            return None
+    if bound == math.inf:  # then the order of the dimensions is all the same
+        order = sorted(range(weight.ndim), key=weight.stride, reverse=True)
+        tensors = weight.permute(order), velocity.permute(order), grad.permute(order)
+    return tensors if all(t.is_contiguous() for t in tensors) else None
 
 
-def _descend(update: Update) -> None:
+def _descend(
+    w: Tensor, v: Tensor, grad: Tensor, lr: float, momentum: float, decay: float, bound: float
+) -> None:
     """The same in plain torch, for every device and dtype."""
-    w, v = update.weight, update.velocity
-    v.mul_(update.momentum).add_(update.grad)
-    if update.weight_decay:
-        v.add_(w, alpha=update.weight_decay)
-    w.sub_(v, alpha=update.lr)
-    if update.max_norm < math.inf:
-        norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True)
-        w.mul_(update.max_norm / norm.clamp(min=update.max_norm))
+    v.mul_(momentum).add_(grad)
+    if decay:
+        v.add_(w, alpha=decay)
+    w.sub_(v, alpha=lr)
+    if bound < math.inf:
+        filters = w.reshape(-1, _filter_size(w))
+        norm = torch.linalg.vector_norm(filters, dim=-1, keepdim=True)
+        scale = bound / norm.clamp(min=bound)
+        w.mul_(scale.expand_as(filters).reshape(w.shape))

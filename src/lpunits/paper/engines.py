@@ -22,7 +22,6 @@ from typing import Any, Protocol
 
 import torch
 
-from lpunits import kernels
 from lpunits.paper import distributed, records
 from lpunits.paper.datasets.files import StorageError
 from lpunits.paper.experiment import Trial
@@ -276,7 +275,6 @@ def _worker(work_on: Work, threads: int, pipe: Any) -> None:
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    kernels.trust_fork()  # of a server that has only imported
     try:
         while True:
             pipe.send(work_on(pipe.recv(), pipe.send))

@@ -117,7 +117,7 @@ def make(
 def versions() -> dict[str, str]:
     """The versions that numbers may depend on."""
     found = {"python": platform.python_version(), "lpunits": lpunits.__version__}
-    for name in ("torch", "numpy", "llvmlite"):
+    for name in ("torch", "numpy"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:  # pragma: no cover

@@ -1,4 +1,4 @@
-r"""The kernel in Triton, for GPUs: the formulas of :mod:`lpunits.kernels.plain`, fused.
+r"""The kernel in Triton, for GPUs: the formulas of :mod:`lpunits.ops.plain`, fused.
 
 A tensor is seen as (batch, outer, N, inner): groups of N values, a column each, for
 ``units = outer * inner`` units in every row of the batch, where p and center do not vary along the
@@ -50,7 +50,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lpunits.kernels.gpu_math import (
+from lpunits.ops.cuda_math import (
     INF,
     LN2,
     UPSCALE,
@@ -60,7 +60,7 @@ from lpunits.kernels.gpu_math import (
     polynomial,
     power_of_2,
 )
-from lpunits.kernels.plain import Gradients
+from lpunits.ops.plain import Gradients
 
 CONTIGUOUS_TILE, STRIDED_TILE = 4096, 128  # the longest groups that are held in registers
 # Elements at work at the same time, where programs walk through the batch to add up gradients.

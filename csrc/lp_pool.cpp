@@ -1,0 +1,500 @@
+// Where the groups are in memory: brings them into chunks, and the results back.
+//
+// Compiled once for each instruction set. It includes nothing with inline functions of others, which
+// the linker could take from here into code that must run on every processor.
+#include <initializer_list>
+#include <type_traits>
+
+#include "lp_math.h"
+#include "plan.h"
+
+namespace {
+
+using lpunits::Operand;
+using lpunits::Plan;
+using lpunits::Space;
+using lpunits::Type;
+
+constexpr int64_t CHUNK_ROWS = 160;  // of vectors, so that a chunk stays in the nearest cache
+constexpr int64_t MOST_TILES = 16;
+constexpr int64_t ADDITIONS = 64;    // in single precision, before a sum is added to a double
+
+// ---------------------------------------------------------------- numbers in memory
+
+struct bfloat16 { uint16_t bits; };
+#ifdef __FLT16_MAX__
+using float16 = _Float16;
+#else
+using float16 = __fp16;
+#endif
+
+inline float read(float x) { return x; }
+inline double read(double x) { return x; }
+inline float read(float16 x) { return float(x); }
+inline float read(bfloat16 x) { return as<float>(uint32_t(x.bits) << 16); }
+
+template <class S, class T> inline S rounded(T x) { return S(x); }
+template <> inline bfloat16 rounded<bfloat16, float>(float x) {  // to the nearest, ties to even
+  const uint32_t bits = as<uint32_t>(x);
+  if (x != x) return {0x7FC0};
+  return {uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};
+}
+
+// `count` numbers at a distance of `step`; the other lanes of the vector become `rest`.
+template <class T, class S> inline void gather(const S* __restrict from, int64_t step, int64_t count, T rest, T* __restrict to) {
+  if (count == LANES<T>) {
+    if (step == 1)
+      for (int k = 0; k < LANES<T>; ++k) to[k] = T(read(from[k]));
+    else if (step == 2)
+      for (int k = 0; k < LANES<T>; ++k) to[k] = T(read(from[2 * k]));
+    else
+      for (int k = 0; k < LANES<T>; ++k) to[k] = T(read(from[k * step]));
+    return;
+  }
+  for (int k = 0; k < LANES<T>; ++k) to[k] = k < count ? T(read(from[k * step])) : rest;
+}
+
+template <class T, class S> inline void scatter(const T* __restrict from, S* __restrict to, int64_t step, int64_t count) {
+  if (step == 1 && count == LANES<T>)
+    for (int k = 0; k < LANES<T>; ++k) to[k] = rounded<S>(from[k]);
+  else
+    for (int64_t k = 0; k < count; ++k) to[k * step] = rounded<S>(from[k]);
+}
+
+template <class T, class A> inline void add(const T* __restrict from, A* __restrict to, int64_t step, int64_t count, T factor) {
+  if (step == 0 && count == LANES<T>)
+    *to += A(factor * sum_across<T>(load(from)));
+  else if (step == 1 && count == LANES<T>)
+    for (int k = 0; k < LANES<T>; ++k) to[k] += A(factor * from[k]);
+  else
+    for (int64_t k = 0; k < count; ++k) to[k * step] += A(factor * from[k]);
+}
+
+// ---------------------------------------------------------------- tiles
+
+// Where a vector of groups begins in each tensor. It steps from one vector to the next.
+struct Tile {
+  int64_t z, p, center, u, dz, dp, dcenter;
+  int64_t index[lpunits::MOST_DIMS];  // along each dimension
+  int64_t lane;                       // the first group along the lanes
+  int64_t count;                      // of groups
+  int64_t rows;                       // entries of a group
+
+  Tile(const Plan& plan, int64_t task, int width) : index{} {
+    const int64_t blocks = (plan.lanes + width - 1) / width;
+    lane = task % blocks * width;
+    task /= blocks;
+    for (int d = plan.dims - 1; d >= 0; --d) {
+      index[d] = task % plan.sizes[d];
+      task /= plan.sizes[d];
+    }
+    place(plan, width);
+  }
+
+  void next(const Plan& plan, int width) {
+    lane += width;
+    if (lane >= plan.lanes) {
+      lane = 0;
+      for (int d = plan.dims - 1; d >= 0; --d) {
+        if (++index[d] < plan.sizes[d]) break;
+        index[d] = 0;
+      }
+    }
+    place(plan, width);
+  }
+
+  // The tile that begins `by` lanes further right.
+  Tile shifted(const Plan& plan, int64_t by) const {
+    Tile other = *this;
+    other.lane += by;
+    other.place(plan, int(count - by > 0 ? count - by : 0));
+    return other;
+  }
+
+ private:
+  void place(const Plan& plan, int width) {
+    const auto offset = [&](const Operand& of) {
+      int64_t at = lane * of.lane;
+      for (int d = 0; d < plan.dims; ++d) at += index[d] * of.outer[d];
+      return at;
+    };
+    z = offset(plan.z), p = offset(plan.p), center = offset(plan.center), u = offset(plan.u);
+    dz = offset(plan.dz), dp = offset(plan.dp), dcenter = offset(plan.dcenter);
+    count = plan.lanes - lane < width ? plan.lanes - lane : width;
+    rows = plan.rows;
+    if (plan.offsets) {
+      const int64_t first = plan.offsets[index[0]];
+      rows = plan.offsets[index[0] + 1] - first;
+      z += first * plan.z.row, dz += first * plan.dz.row;
+    }
+  }
+};
+
+// One entry of all windows of a tile: where it is, and the lanes in which it is inside of the image.
+struct Entry { int64_t at, step, begin, end; };
+
+inline Entry window_entry(const Plan& plan, const Tile& tile, int64_t i) {
+  Entry entry = {0, plan.z.lane, 0, tile.count};
+  for (int s = plan.spaces - 1; s >= 0; --s) {
+    const Space& space = plan.space[s];
+    const int64_t k = i % space.kernel, o = space.dim < 0 ? tile.lane : tile.index[space.dim];
+    i /= space.kernel;
+    const int64_t x = o * space.stride - space.padding + k * space.dilation;
+    entry.at += x * space.step;
+    if (space.dim >= 0) {
+      if (x < 0 || x >= space.size) entry.end = 0;
+      continue;
+    }
+    entry.step = space.stride * space.step;
+    if (x < 0) entry.begin = (-x + space.stride - 1) / space.stride;
+    const int64_t inside = x >= space.size ? 0 : (space.size - x + space.stride - 1) / space.stride;
+    if (inside < entry.end) entry.end = inside;
+  }
+  if (entry.begin > entry.end) entry.begin = entry.end;
+  return entry;
+}
+
+// How many entries of window o count, along one dimension.
+inline int64_t entries_that_count(const Space& space, int64_t o, bool include_padding) {
+  const int64_t x = o * space.stride - space.padding;
+  const int64_t stop = space.size + (include_padding ? space.padding : 0);
+  int64_t count = x >= stop ? 0 : (stop - x + space.dilation - 1) / space.dilation;
+  if (count > space.kernel) count = space.kernel;
+  if (!include_padding && x < 0) count -= (-x + space.dilation - 1) / space.dilation;
+  return count;
+}
+
+// ---------------------------------------------------------------- chunks of tiles
+
+// T: what is computed in; S: what is stored.
+template <class T, class S> class Pool {
+  static constexpr int W = LANES<T>;
+  const Plan& plan;
+  Chunk<T> c = {};
+  int64_t first[MOST_TILES + 1], last_row[MOST_TILES];
+  bool backward;
+
+ public:
+  static int64_t rows(const Plan& plan, int64_t entries) {
+    return plan.shared ? (entries + W - 1) / W : entries;
+  }
+  static int64_t most_tiles(const Plan& plan) {
+    const int64_t tiles = CHUNK_ROWS / (rows(plan, plan.rows) + 1);
+    return tiles < 1 ? 1 : tiles > MOST_TILES ? MOST_TILES : tiles;
+  }
+  static int64_t bytes(const Plan& plan, int64_t tiles) {
+    return (2 * rows(plan, plan.rows) + 11) * tiles * BYTES;
+  }
+
+  Pool(const Plan& plan, int64_t tiles, void* scratch, bool backward) : plan(plan), backward(backward) {
+    T* at = static_cast<T*>(scratch);
+    const auto take = [&](int64_t vectors) { return at += vectors * W, at - vectors * W; };
+    c.b = take(rows(plan, plan.rows) * tiles), c.log = take(rows(plan, plan.rows) * tiles);
+    for (T** numbers : {&c.p, &c.n, &c.grad, &c.u, &c.dp, &c.m, &c.unit, &c.s, &c.moment})
+      *numbers = take(tiles);
+    c.careful = reinterpret_cast<Ints<T>*>(take(tiles));
+    c.first = first, c.last_row = last_row;
+    c.has_center = plan.center.data, c.wants_dp = plan.dp_size;
+  }
+
+  // Read the tiles; compute; in single precision, do again what needs more.
+  void compute(const Tile* tiles, int count, void* scratch) {
+    c.tiles = count;
+    first[0] = 0;
+    for (int t = 0; t < count; ++t) read_tile(tiles[t], t);
+    if (!run()) return;
+    if constexpr (sizeof(T) == 4)
+      for (int t = 0; t < count; ++t)
+        if (any(c.careful[t])) compute_again(tiles[t], t, scratch);
+  }
+
+  void write_values(const Tile* tiles) const {
+    for (int t = 0; t < c.tiles; ++t)
+      scatter(group(c.u, t), static_cast<S*>(plan.u.data) + tiles[t].u, plan.u.lane, groups(tiles[t]));
+  }
+
+  void write_gradients(const Tile* tiles, T* dp, T* dcenter) const {
+    for (int t = 0; t < c.tiles; ++t) {
+      const Tile& tile = tiles[t];
+      if (plan.dp_size) {
+        if (plan.shared) dp[tile.dp] += c.dp[t];
+        else add(group(c.dp, t), dp + tile.dp, plan.dp.lane, tile.count, T(1));
+      }
+      for (int64_t i = 0; i < rows(plan, tile.rows); ++i) {
+        const T* row = c.b + (first[t] + i) * W;
+        if (plan.spaces) {  // windows overlap; dz is of the type T
+          const Entry entry = window_entry(plan, tile, i);
+          T* dz = static_cast<T*>(plan.dz.data) + tile.dz + entry.at;
+          if (entry.step == 1 && entry.begin == 0 && entry.end == W)
+            for (int k = 0; k < W; ++k) dz[k] += row[k];
+          else
+            for (int64_t k = entry.begin; k < entry.end; ++k) dz[k * entry.step] += row[k];
+          continue;
+        }
+        const int64_t entries = entries_of_row(tile, t, i);
+        scatter(row, static_cast<S*>(plan.dz.data) + tile.dz + i * row_step(plan.dz), lane_step(plan.dz), entries);
+        if (plan.dcenter_size)
+          add(row, dcenter + tile.dcenter + i * row_step(plan.dcenter), lane_step(plan.dcenter), entries, T(-1));
+      }
+    }
+  }
+
+ private:
+  template <class A, class B> friend class Pool;
+
+  // In a vector of a shared group the entries lie side by side, otherwise the groups.
+  int64_t row_step(const Operand& of) const { return plan.shared ? of.row * W : of.row; }
+  int64_t lane_step(const Operand& of) const { return plan.shared ? of.row : of.lane; }
+  int64_t entries_of_row(const Tile& tile, int t, int64_t i) const {
+    if (!plan.shared) return tile.count;
+    return first[t] + i + 1 == first[t + 1] ? last_row[t] : W;
+  }
+  // Numbers per group.
+  T* group(T* of, int t) const { return plan.shared ? of + t : of + t * W; }
+  int64_t groups(const Tile& tile) const { return plan.shared ? 1 : tile.count; }
+  template <class N> void read_groups(const N* from, int64_t step, const Tile& tile, int t, T rest, T* to) const {
+    if (plan.shared) to[t] = T(read(*from));
+    else gather<T>(from, step, tile.count, rest, to + t * W);
+  }
+
+  void read_tile(const Tile& tile, int t) {
+    const int64_t entries = tile.rows > 0 ? tile.rows : 1;  // an empty group is that of a zero
+    const int64_t count = rows(plan, entries);
+    first[t + 1] = first[t] + count;
+    last_row[t] = entries - (count - 1) * W;
+    using Parameter = std::conditional_t<sizeof(S) == 8, double, float>;
+    read_groups(static_cast<const Parameter*>(plan.p.data) + tile.p, plan.p.lane, tile, t, T(1), c.p);
+    for (int k = 0; k < (plan.shared ? 1 : W); ++k) {
+      T& p = group(c.p, t)[k];
+      p = p > T(HUGE_ORDER) ? T(HUGE_ORDER) : p;
+      group(c.n, t)[k] = T(entries);
+    }
+    if (backward)
+      read_groups(static_cast<const S*>(plan.u.data) + tile.u, plan.u.lane, tile, t, T(0), c.grad);
+    if (plan.spaces) return read_windows(tile, t);
+    if (!tile.rows) return store(c.b + first[t] * W, Vec<T>{});
+    const S* z = static_cast<const S*>(plan.z.data) + tile.z;
+    const Parameter* center = static_cast<const Parameter*>(plan.center.data);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t inside = entries_of_row(tile, t, i);
+      T* row = c.b + (first[t] + i) * W;
+      gather<T>(z + i * row_step(plan.z), lane_step(plan.z), inside, T(0), row);
+      if (!center) continue;
+      alignas(BYTES) T subtract[W];
+      gather<T>(center + tile.center + i * row_step(plan.center), lane_step(plan.center), inside, T(0), subtract);
+      store(row, load(row) - load(subtract));
+    }
+  }
+
+  void read_windows(const Tile& tile, int t) {
+    const S* z = static_cast<const S*>(plan.z.data) + tile.z;
+    for (int64_t i = 0; i < tile.rows; ++i) {
+      const Entry entry = window_entry(plan, tile, i);
+      T* row = c.b + (first[t] + i) * W;
+      if (entry.begin == 0 && entry.end == W)
+        gather<T>(z + entry.at, entry.step, W, T(0), row);
+      else
+        for (int k = 0; k < W; ++k)
+          row[k] = k >= entry.begin && k < entry.end ? T(read(z[entry.at + k * entry.step])) : T(0);
+    }
+    for (int k = 0; k < W; ++k) {
+      int64_t n = 1;
+      for (int s = 0; s < plan.spaces; ++s) {
+        const Space& space = plan.space[s];
+        n *= entries_that_count(space, space.dim < 0 ? tile.lane + k : tile.index[space.dim], plan.count_include_pad);
+      }
+      c.n[t * W + k] = T(n > 0 ? n : 1);
+    }
+  }
+
+  template <bool SHARED, int ROWS> bool run_rows() {
+    Math<T, SHARED, ROWS> math(c);
+    return backward ? math.backward() : math.forward();
+  }
+  bool run() {
+    if (plan.shared) return run_rows<true, 0>();
+    if constexpr (sizeof(T) == 4)
+      if (!plan.offsets) switch (plan.rows) {
+        case 2: return run_rows<false, 2>();
+        case 3: return run_rows<false, 3>();
+        case 4: return run_rows<false, 4>();
+        case 5: return run_rows<false, 5>();
+      }
+    return run_rows<false, 0>();
+  }
+
+  // A tile in double precision, which has half as many lanes.
+  void compute_again(const Tile& tile, int t, void* scratch) {
+    constexpr int HALF = W / 2;
+    using Double = Pool<double, S>;
+    Double again(plan, 2, scratch, backward);
+    const Tile halves[2] = {tile, tile.shifted(plan, HALF)};
+    Tile parts[2] = {halves[0], halves[1]};
+    parts[0].count = tile.count < HALF ? tile.count : HALF;
+    const int count = plan.shared || tile.count <= HALF ? 1 : 2;
+    again.compute(parts, count, nullptr);
+    for (int part = 0; part < count; ++part)
+      for (int k = 0; k < (plan.shared ? 1 : HALF); ++k) {
+        const int to = plan.shared ? t : t * W + part * HALF + k, from = plan.shared ? 0 : part * HALF + k;
+        (backward ? c.dp : c.u)[to] = T((backward ? again.c.dp : again.c.u)[from]);
+      }
+    if (!backward) return;
+    T* b = c.b + first[t] * W;
+    if (plan.shared) {
+      for (int64_t k = 0; k < tile.rows; ++k) b[k] = T(again.c.b[k]);
+      return;
+    }
+    for (int part = 0; part < count; ++part)
+      for (int64_t i = 0; i < tile.rows; ++i)
+        for (int k = 0; k < HALF; ++k)
+          b[i * W + part * HALF + k] = T(again.c.b[(again.first[part] + i) * HALF + k]);
+  }
+};
+
+// ---------------------------------------------------------------- the whole call
+
+template <class F> auto with_types(Type type, F f) {
+  switch (type) {
+    case Type::float64: return f(double{}, double{});
+    case Type::float16: return f(float{}, float16{});
+    case Type::bfloat16: return f(float{}, bfloat16{});
+    default: return f(float{}, float{});
+  }
+}
+
+template <class T> int tile_width(const Plan& plan) { return plan.shared ? 1 : LANES<T>; }
+
+int64_t tasks(const Plan& plan) {
+  return with_types(plan.type, [&](auto t, auto) {
+    const int64_t width = tile_width<decltype(t)>(plan);
+    int64_t count = (plan.lanes + width - 1) / width;
+    for (int d = 0; d < plan.dims; ++d) count *= plan.sizes[d];
+    return count;
+  });
+}
+
+template <class T> int64_t sums_bytes(const Plan& plan) {
+  return ((plan.dp_size + plan.dcenter_size) * int64_t(sizeof(T)) + BYTES - 1) / BYTES * BYTES;
+}
+
+int64_t scratch_bytes(const Plan& plan) {
+  return with_types(plan.type, [&](auto t, auto s) -> int64_t {
+    using T = decltype(t);
+    using S = decltype(s);
+    const int64_t again = sizeof(T) == 4 ? Pool<double, S>::bytes(plan, 2) : 0;
+    return Pool<T, S>::bytes(plan, Pool<T, S>::most_tiles(plan)) + again + sums_bytes<T>(plan);
+  });
+}
+
+// Calls work(pool, tiles, count) for a chunk after the other.
+template <class T, class S, class F>
+void each_chunk(const Plan& plan, int64_t begin, int64_t end, char* scratch, bool backward, F work) {
+  const int64_t most = Pool<T, S>::most_tiles(plan);
+  Pool<T, S> pool(plan, most, scratch, backward);
+  char* rest = scratch + Pool<T, S>::bytes(plan, most);
+  const int width = tile_width<T>(plan);
+  Tile tile(plan, begin, width);
+  while (begin < end) {
+    const int64_t left = end - begin;
+    const int count = int(left < most ? left : most);
+    alignas(Tile) char memory[MOST_TILES * sizeof(Tile)];
+    Tile* tiles = reinterpret_cast<Tile*>(memory);
+    for (int t = 0; t < count; ++t) {
+      std::memcpy(tiles + t, &tile, sizeof(Tile));
+      tile.next(plan, width);
+    }
+    pool.compute(tiles, count, rest);
+    work(pool, tiles, count);
+    begin += count;
+  }
+}
+
+void forward(const Plan& plan, int64_t begin, int64_t end, void* scratch) {
+  with_types(plan.type, [&](auto t, auto s) {
+    each_chunk<decltype(t), decltype(s)>(plan, begin, end, static_cast<char*>(scratch), false,
+                                         [&](auto& pool, const Tile* tiles, int) { pool.write_values(tiles); });
+  });
+}
+
+void backward(const Plan& plan, int64_t begin, int64_t end, void* scratch, double* dp, double* dcenter) {
+  with_types(plan.type, [&](auto t, auto s) {
+    using T = decltype(t);
+    T* sums = static_cast<T*>(scratch);
+    const int64_t size = plan.dp_size + plan.dcenter_size;
+    for (int64_t k = 0; k < size; ++k) sums[k] = 0;
+    const auto flush = [&] {
+      for (int64_t k = 0; k < size; ++k) {
+        (k < plan.dp_size ? dp[k] : dcenter[k - plan.dp_size]) += double(sums[k]);
+        sums[k] = 0;
+      }
+    };
+    const int64_t sweep = 1 + (plan.dp_size ? plan.dp_size : plan.dcenter_size / plan.rows) / LANES<T>;
+    int64_t additions = 0;
+    each_chunk<T, decltype(s)>(plan, begin, end, static_cast<char*>(scratch) + sums_bytes<T>(plan), true,
+                               [&](auto& pool, const Tile* tiles, int count) {
+                                 pool.write_gradients(tiles, sums, sums + plan.dp_size);
+                                 additions += count;
+                                 if (additions >= ADDITIONS * sweep) flush(), additions = 0;
+                               });
+    flush();
+  });
+}
+
+// ---------------------------------------------------------------- beside the pooling
+
+// Spreads a difference in any bit over all of them (the constants are Chris Wellons').
+inline uint32_t hash(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7FEB352Du;
+  x = (x ^ (x >> 15)) * 0x846CA68Bu;
+  return x ^ (x >> 16);
+}
+
+void dropout(const float* __restrict x, float* __restrict y, int64_t first, int64_t last, float rate, uint64_t seed) {
+  const float scale = 1 / (1 - rate);
+  const uint32_t threshold = uint32_t(double(rate) * 4294967296.0);
+  while (first < last) {  // up to the next multiple of 2^32, as a position is hashed in two halves
+    const int64_t next = ((first >> 32) + 1) << 32, stop = next < last ? next : last;
+    const uint32_t low = uint32_t(seed) + hash(uint32_t(first >> 32)), high = uint32_t(seed >> 32);
+    for (int64_t k = first; k < stop; ++k)
+      y[k] = hash(hash(uint32_t(k) * 0x9E3779B1u + low) ^ high) < threshold ? 0 : x[k] * scale;
+    first = stop;
+  }
+}
+
+// v <- momentum v + g + decay w,  w <- w - lr v,  and then the norm of every filter is bounded. A
+// filter is still in the nearest cache when it is scaled.
+void descend(float* __restrict w, float* __restrict v, const float* __restrict g, int64_t filters, int64_t size,
+             float lr, float momentum, float decay, float max_norm) {
+  constexpr int W = LANES<float>;
+  for (int64_t f = 0; f < filters; ++f, w += size, v += size, g += size) {
+    Vec<float> square = {};
+    int64_t k = 0;
+    for (; k + W <= size; k += W) {
+      const Vec<float> velocity = load(v + k) * momentum + (load(g + k) + load(w + k) * decay);
+      const Vec<float> weight = load(w + k) - velocity * lr;
+      store(v + k, velocity), store(w + k, weight);
+      square += weight * weight;
+    }
+    float total = sum_across<float>(square);
+    for (; k < size; ++k) {
+      v[k] = v[k] * momentum + (g[k] + w[k] * decay);
+      w[k] -= v[k] * lr;
+      total += w[k] * w[k];
+    }
+    if (total <= max_norm * max_norm) continue;
+    const float scale = max_norm / __builtin_sqrtf(total);
+    for (k = 0; k < size; ++k) w[k] *= scale;
+  }
+}
+
+}  // namespace
+
+#define JOIN(a, b) a##b
+#define KERNELS(name) JOIN(kernels_, name)
+#define TEXT(name) #name
+#define NAME(name) TEXT(name)
+
+const lpunits::Kernels* lpunits::KERNELS(INSTRUCTIONS)() {
+  static const Kernels kernels = {NAME(INSTRUCTIONS), LANES<float>, tasks, scratch_bytes, forward, backward, dropout, descend};
+  return &kernels;
+}
