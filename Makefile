@@ -28,7 +28,7 @@ sanitize: .venv/.dev  ## the operator built to stop at every access out of bound
 	  -fsanitize=address,undefined -fno-sanitize-recover=all
 	@PYTHONPATH=build/sanitized ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)" \
-	  $(BIN)/python -m pytest -q -p no:cacheprovider $(SANITIZED)
+	  $(BIN)/python -m pytest -q -s -p no:cacheprovider $(SANITIZED)
 
 check: .venv/.dev  ## style and types
 	@echo "==> ruff"

@@ -1,4 +1,4 @@
-"""Compiles the CPU operator (csrc/) when the package is built, for the torch of the same environment.
+"""Compiles the CPU operator (csrc/) when the package is built, for the torch that is installed.
 
 An isolated build does not see the environment that the package goes into, and to install torch once
 more would take gigabytes. So the interpreter is asked from outside of the isolation where its torch

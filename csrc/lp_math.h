@@ -84,6 +84,7 @@ template <> struct Number<double> {
 
 template <class T> using Vec = typename Number<T>::V;
 template <class T> using Ints = typename Number<T>::I;
+template <class T> using Bits = typename Number<T>::U;  // for sums that may pass the largest integer
 template <class T> constexpr int LANES = BYTES / sizeof(T);
 
 template <class To, class From> inline To as(From x) {  // the same bits
@@ -155,13 +156,14 @@ template <class T> struct Logarithm { Vec<T> whole, part; };
 // log2(a/m). A power of two brings a between m / sqrt 2 and m sqrt 2; there a - m is exact.
 template <class T> struct Ratio {
   Vec<T> m, inverse;
-  Ints<T> low;
+  Bits<T> low;
   explicit Ratio(Vec<T> m)
-      : m(m), inverse(m == 0 ? Vec<T>{} : 1 / m), low(as<Ints<T>>(m * T(SQRT_HALF))) {}
+      : m(m), inverse(m == 0 ? Vec<T>{} : 1 / m), low(as<Bits<T>>(m * T(SQRT_HALF))) {}
 
+  Vec<T> of(Vec<T> a) const { return a == m ? all(T(1)) : a * inverse; }
   Logarithm<T> log2(Vec<T> a) const {
-    const Ints<T> shift = (as<Ints<T>>(a) - low) >> Number<T>::DIGITS;
-    const Vec<T> near = as<Vec<T>>(as<Ints<T>>(a) - (shift << Number<T>::DIGITS));
+    const Ints<T> shift = as<Ints<T>>(as<Bits<T>>(a) - low) >> Number<T>::DIGITS;
+    const Vec<T> near = as<Vec<T>>(as<Bits<T>>(a) - (as<Bits<T>>(shift) << Number<T>::DIGITS));
     return {__builtin_convertvector(shift, Vec<T>), log2_1p<T>((near - m) * inverse)};
   }
 };
@@ -173,7 +175,7 @@ template <class T> inline Vec<T> exp2(Vec<T> whole, Vec<T> part) {
   const Vec<T> rounded = whole + part + magic;
   const Vec<T> f = whole - (rounded - magic) + part;
   const Vec<T> y = f * polynomial<2>(f, Number<T>::EXP2) + T(1);
-  return as<Vec<T>>(as<Ints<T>>(y) + (as<Ints<T>>(rounded) << Number<T>::DIGITS));
+  return as<Vec<T>>(as<Bits<T>>(y) + (as<Bits<T>>(rounded) << Number<T>::DIGITS));
 }
 template <class T> inline Vec<T> exp2(Vec<T> x) { return exp2<T>(x, Vec<T>{}); }
 
@@ -300,21 +302,26 @@ template <class T, bool SHARED, int ROWS> class Math {
     return add_up<S>(c.b + start(t) * W, c.log + start(t) * W, rows(t), leaf);
   }
   template <class S, class F> static S add_up(T* b, T* log, int64_t count, const F& leaf) {
-    S sums;
-    if (ROWS || count <= 16) {
-      for (int64_t i = 0; i < count; ++i) leaf(sums, b + i * W, log + i * W);
-      return sums;
-    }
+    S sums, second;
     const int64_t half = count / 2;
-    sums = add_up<S>(b, log, half, leaf);
-    sums.join(add_up<S>(b + half * W, log + half * W, count - half, leaf));
+    if (ROWS || count <= 16) {
+      for (int64_t i = 0; i < half; ++i) {
+        leaf(sums, b + i * W, log + i * W);
+        leaf(second, b + (i + half) * W, log + (i + half) * W);
+      }
+      if (count % 2) leaf(sums, b + (count - 1) * W, log + (count - 1) * W);
+    } else {
+      sums = add_up<S>(b, log, half, leaf);
+      second = add_up<S>(b + half * W, log + half * W, count - half, leaf);
+    }
+    sums.join(second);
     return sums;
   }
 
   // m and unit, the largest |b_i|; returns the lanes that need double precision. Bits of
   // non-negative numbers are in the order of the numbers, and NaN is beyond infinity.
   I find_largest(int t, bool backward) const {
-    using U = typename Number<T>::U;
+    using U = Bits<T>;
     I most = {};
     U least = ~U{};
     each_row(t, [&](T* b, T*) {
@@ -378,7 +385,7 @@ template <class T, bool SHARED, int ROWS> class Math {
       const V b = load(at), a = absolute<T>(b);
       const Logarithm<T> parts = ratio.log2(a);
       const V log = parts.whole + parts.part, slope = exp2<T>(less_1 * log);
-      const V power = (a == ratio.m ? all(T(1)) : a * ratio.inverse) * slope;
+      const V power = ratio.of(a) * slope;
       sums.power += power;
       sums.moment += power * log;
       store(log_at, log);
@@ -407,8 +414,7 @@ template <class T, bool SHARED, int ROWS> class Math {
         sums.widest = larger(sums.widest, square);
       });
       if (SHARED) spread.widest = all(across<T>(spread.widest, [](T x, T y) { return x > y ? x : y; }));
-      const V nats = divergence * T(LN2);
-      const V exact = log2_1p<T>(joined(spread.terms) * (1 + nats + nats * nats / 2) / n);
+      const V exact = log2_1p<T>(joined(spread.terms) * exp_of_small(divergence * T(LN2)) / n);
       // The series is for few: where an entry is far from the others, or left out of n, digits help.
       const I near = (spread.widest < T(0.5)) & (n == (SHARED ? n : all(T(rows(t)))));
       put(c.u, t, (tied & near) ? exact : divergence);
@@ -420,6 +426,11 @@ template <class T, bool SHARED, int ROWS> class Math {
         careful |= more_digits;
       }
     }
+  }
+  static V exp_of_small(V x) {
+    V y = all(T(1));
+    for (int k = SINGLE ? 2 : 6; k; --k) y = 1 + y * x / T(k);
+    return y;
   }
   static V iota() {
     V v;

@@ -175,24 +175,31 @@ class TestExport:
         [
             (MLP(6, [5, 4], 3, filters=3, order=2.5).eval(), (6,)),
             (LpLinear(6, 3, 2, order=[2.0, 30.0, math.inf]), (6,)),
-            (nn.Sequential(LpPool2d(3, 2), GlobalLpPool(3)), (3, 8, 8)),
+            (GlobalLpPool(3), (3, 8, 8)),
+            (LpPool2d(3, 3, padding=1), (3, 8, 8)),
         ],
-        ids=["mlp", "mixed-orders", "spatial"],
+        ids=["mlp", "mixed-orders", "global", "windows"],
     )
-    def test_onnx_with_dynamic_batch(self, net, shape, tmp_path):
+    @pytest.mark.parametrize("way", ["dynamo", "program", "trace"])
+    def test_onnx_with_dynamic_batch(self, net, shape, way, tmp_path):
         pytest.importorskip("onnxscript", reason="needs lpunits[export]")
         onnxruntime = pytest.importorskip("onnxruntime", reason="needs lpunits[export]")
-        path = tmp_path / "net.onnx"
+        path, example = tmp_path / "net.onnx", torch.randn(4, *shape)
+        dynamic = {"dynamo": True, "verbose": False, "dynamic_shapes": [{0: self.batch}]}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the exporter's own
-            torch.onnx.export(
-                net,
-                (torch.randn(4, *shape),),
-                path,
-                dynamo=True,
-                dynamic_shapes=[{0: self.batch}],
-                verbose=False,
-            )
+            if way == "dynamo":
+                torch.onnx.export(net, (example,), path, **dynamic)
+            elif way == "program":  # which holds the operator, to be decomposed
+                program = torch.export.export(net, (example,), dynamic_shapes=[{0: self.batch}])
+                torch.onnx.export(program, (example,), path, **dynamic)
+            else:
+                names = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}
+                if isinstance(net, LpPool2d):
+                    with pytest.raises(NotImplementedError, match="use dynamo=True"):
+                        torch.onnx.export(net, (example,), path, dynamo=False, **names)
+                    return
+                torch.onnx.export(net, (example,), path, dynamo=False, **names)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         for size in (2, 9):
             x = torch.randn(size, *shape)

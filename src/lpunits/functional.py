@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from lpunits.ops import again, ops, plain, pool_gradients
+from lpunits.ops import ops, plain
+from lpunits.ops.rules import again, pool_gradients
 
 
 def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: int = -1) -> Tensor:
@@ -54,7 +55,7 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
         _check_device("center", center, z)
     if inside_a_transform(z, p, center):
         return plain.differentiable(z, p, center, dim)
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or _batching():
         return ops.lp_pool(z, p, center, dim)  # type: ignore[no-any-return]
     return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -89,6 +90,11 @@ class _LpPool(torch.autograd.Function):
         z, p, center = ctx.saved_tensors
         needs = ctx.needs_input_grad[:3]
         if not torch.is_grad_enabled():
+            if center is not None and needs[2] and center.shape == z.shape:
+                # There is nothing to add up, so that the operator need not make sums.
+                dz, dp, _ = pool_gradients(grad, z, p, center, ctx.dim, (True, needs[1], False))
+                assert dz is not None
+                return dz, dp, -dz.to(center.dtype), None
             return *pool_gradients(grad, z, p, center, ctx.dim, needs), None
         # The caller wants to differentiate the gradient again (create_graph=True).
         dim = ctx.dim
@@ -108,6 +114,10 @@ def lp_pool_windows(
     z is ``(batch, channels, ...)``, with zeros around it that count.
     """
     _check_device("order", p, z)
+    if torch.onnx.is_in_onnx_export() and torch._C._get_tracing_state():
+        raise NotImplementedError(
+            "torch.onnx.export(dynamo=False) has no windows of every size: use dynamo=True"
+        )
     windows = (size, stride, padding, (1,) * len(size), False, True)
     if inside_a_transform(z, p):
         return plain.pool_nd(z, p, *windows)
@@ -118,13 +128,21 @@ def inside_a_transform(*tensors: Tensor | None) -> bool:
     """Whether someone has to see what an operator is made of."""
     return (
         torch.onnx.is_in_onnx_export()
-        or torch._C._are_functorch_transforms_active()
+        or (torch._C._are_functorch_transforms_active() and not _batching())
         or (
             forward_ad._current_level >= 0
             and any(
                 t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors
             )
         )
+    )
+
+
+def _batching() -> bool:
+    """Whether vmap is the only transform: there is a rule for it."""
+    levels = torch._C._functorch.get_interpreter_stack()
+    return levels is not None and all(
+        level.key() == torch._C._functorch.TransformType.Vmap for level in levels
     )
 
 
@@ -160,7 +178,8 @@ def _checked_order(p: Tensor | float, z: Tensor, dim: int) -> Tensor:
             raise TypeError(f"p must be a number or a floating-point tensor, got {p!r}")
         if not p >= 1:
             raise ValueError(f"p must be a number from 1 to inf, got {p}")
-        return torch.full((), float(p), dtype=plain.working_dtype(z), device=z.device)
+        dtype = torch.float64 if z.dtype == torch.float64 else torch.float32
+        return torch.full((), float(p), dtype=dtype, device=z.device)
     check_floating("p", p)
     _check_device("p", p, z)
     missing = _missing_dim(p.shape, z.shape, dim)
