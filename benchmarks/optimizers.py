@@ -45,7 +45,7 @@ def run(settings: Settings) -> list[Outcome]:
     """Every optimiser on every case, at one thread: the nets are too small for more."""
     train = load("curve").train
     x, y = train.features, train.targets.float().unsqueeze(1)
-    budget = 10 * settings.effort.seconds
+    budget = 2.0 / settings.shrink
     seeds = 10 if settings.shrink == 1 else 1
     found = []
     with threads(1):

@@ -4,11 +4,9 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -16,8 +14,9 @@ from matplotlib.figure import Figure
 
 import lpunits
 from lpunits.paper.datasets.files import write_atomically
+from lpunits.paper.records import commit, cpu, versions
 from lpunits.paper.report import svg
-from timing import BOTH, OURS, Result
+from timing import BOTH, OURS, Result, compiled
 
 
 def print_table(
@@ -37,29 +36,24 @@ def print_table(
 
 
 def print_comparison(results: Sequence[Result], title: str) -> None:
-    """A table per group and mode: contestants down, cases and threads across, ratios to ours."""
-    unit = "microseconds" if results[0].values is None else "ns per value"
+    """A table per group and mode: contestants down, cases across, with ratios to ours."""
     for group, mode in dict.fromkeys((r.group, r.mode) for r in results):
         chosen = [r for r in results if (r.group, r.mode) == (group, mode)]
-        columns = list(dict.fromkeys((r.case, r.threads) for r in chosen))
-        found = {(r.contestant, r.case, r.threads): r for r in chosen}
-        rows = []
-        for name in dict.fromkeys(r.contestant for r in chosen):
-            cells = []
-            for column in columns:
-                theirs, ours = found.get((name, *column)), found[(OURS, *column)]
-                cells.append(_cell(theirs, ours) if theirs else "")
-            rows.append([name, *cells])
-        head = ["", *(f"{case} x{count}" for case, count in columns)]
+        cases = list(dict.fromkeys(r.case for r in chosen))
+        found = {(r.contestant, r.case): r for r in chosen}
+        rows = [
+            [name, *(_cell(found.get((name, case)), found[OURS, case]) for case in cases)]
+            for name in dict.fromkeys(r.contestant for r in chosen)
+        ]
+        unit = "microseconds" if chosen[0].values is None else "ns per value"
         print_table(
-            f"{title} {group}: {mode}",
-            head,
-            rows,
-            f"{unit}, and how many times ours; xN: N threads",
+            f"{title} {group}: {mode}", ["", *cases], rows, f"{unit}, and how many times ours"
         )
 
 
-def _cell(theirs: Result, ours: Result) -> str:
+def _cell(theirs: Result | None, ours: Result) -> str:
+    if theirs is None:
+        return ""
     time = f"{theirs.shown:.3g}" if theirs.shown < 1000 else f"{theirs.shown:,.0f}"
     return f"{time} {theirs.timing.best / ours.timing.best:5.2f}x"
 
@@ -67,7 +61,9 @@ def _cell(theirs: Result, ours: Result) -> str:
 def print_saved(results: Sequence[Result]) -> None:
     """What a forward keeps for its backward, in values of float32 per value of the input."""
     for group in dict.fromkeys(r.group for r in results):
-        kept = [r for r in results if r.group == group and r.saved_bytes is not None]
+        kept = [r for r in results if r.group == group and r.values and r.saved_bytes is not None]
+        if not kept:
+            continue
         cases = list(dict.fromkeys(r.case for r in kept))
         found = {(r.contestant, r.case): f"{r.saved_bytes / 4 / r.values:.2f}" for r in kept}
         rows = [
@@ -78,12 +74,7 @@ def print_saved(results: Sequence[Result]) -> None:
         print_table(title, ["", *cases], rows, "float32 values per value of the input")
 
 
-def print_sweep(
-    results: Sequence[Result],
-    title: str = "Growing batches",
-    what: str = "value",
-    since: int = 100_000,
-) -> None:
+def print_sweep(results: Sequence[Result]) -> None:
     """The cost of a value at growing sizes, and the power of the size by which our time grows."""
     names = list(dict.fromkeys(r.contestant for r in results))
     sizes = list(dict.fromkeys(r.values for r in results))
@@ -92,17 +83,14 @@ def print_sweep(
         [f"{size:,}", *(f"{found[name, size].ns_per_value:,.3g}" for name in names)]
         for size in sizes
     ]
-    ours = [found[OURS, size] for size in sizes if size >= since]
-    note = f"ns per {what}"
+    ours = [found[OURS, size] for size in sizes if size >= 100_000]
+    note = "ns per value"
     if len(ours) > 1:
-        logs = [torch.tensor([f(r) for r in ours], dtype=torch.float64).log() for f in _AXES]
-        slope = (torch.cov(torch.stack(logs))[0, 1] / logs[0].var()).item()
-        note += f"; from {since:,} {what}s on, our time grows as size^{slope:.2f}"
-    head = [f"{what}s", *names]
-    print_table(f"{title}: {BOTH}, {results[0].threads} threads", head, rows, note)
-
-
-_AXES = (lambda r: r.values, lambda r: r.timing.best)
+        points = torch.tensor([[r.values, r.timing.best] for r in ours], dtype=torch.float64)
+        covariance = torch.cov(points.log().t())
+        slope = (covariance[0, 1] / covariance[0, 0]).item()
+        note += f"; from 100,000 values on, our time grows as size^{slope:.2f}"
+    print_table(f"Growing batches: {BOTH}", ["values", *names], rows, note)
 
 
 def print_quietness(results: Sequence[Result]) -> None:
@@ -122,15 +110,20 @@ def environment() -> dict[str, object]:
     """What the numbers depend on."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _output("git", "describe", "--always", "--dirty", "--abbrev=40"),
-        "python": platform.python_version(),
-        "packages": {"lpunits": lpunits.__version__}
-        | {name: _version(name) for name in ("torch", "numpy")},
+        "commit": commit(),
+        "versions": versions(),
         "platform": platform.platform(),
-        "cpu": _cpu(),
+        "cpu": cpu(),
+        "operator": lpunits.ops.status(),
         "cores": os.cpu_count(),
-        "last_cache": _last_cache(),
+        "threads": torch.get_num_threads(),
     }
+
+
+def machine() -> str:
+    """The same on one line: processor, instruction set, threads."""
+    count = torch.get_num_threads()
+    return f"{cpu()}, operator {lpunits.ops.status()}, {count} thread{'s' * (count > 1)}"
 
 
 def write_json(path: Path, results: Sequence[Result], **more: object) -> None:
@@ -139,38 +132,6 @@ def write_json(path: Path, results: Sequence[Result], **more: object) -> None:
     document = {"environment": environment(), **more, "results": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
-
-
-def _output(*command: str) -> str | None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _cpu() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.processor()
-    models = [line.partition(":")[2].strip() for line in text.splitlines() if "model name" in line]
-    return models[0] if models else platform.processor()
-
-
-def _last_cache() -> str | None:
-    """The size of the cache behind which memory begins, where Linux tells."""
-    sizes = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
-    return sizes[-1].read_text().strip() if sizes else None
 
 
 def write_plot(path: Path, results: Sequence[Result]) -> None:
@@ -192,7 +153,7 @@ def figure(results: Sequence[Result]) -> Figure:
     for panel, case in zip(panels, cases, strict=True):
         cost = {r.contestant: r.ns_per_value for r in results if r.case == case}
         shown = [name for name in names if name in cost]
-        colors = ["#0072b2" if name == OURS else "#b3b3b3" for name in shown]
+        colors = ["#0072b2" if name in (OURS, compiled(OURS)) else "#b3b3b3" for name in shown]
         bars = panel.barh([names.index(n) for n in shown], [cost[n] for n in shown], color=colors)
         labels = panel.bar_label(bars, [_two_digits(cost[n]) for n in shown], padding=3)
         for name, label in zip(shown, labels, strict=True):
@@ -205,9 +166,7 @@ def figure(results: Sequence[Result]) -> Figure:
     panels[0].set_yticks(range(len(names)), [_PLOTTED[name] for name in names])
     panels[0].invert_yaxis()  # the axes are shared: this turns all of them
     panels[0].get_yticklabels()[0].set_fontweight("bold")
-    fig.supxlabel(
-        f"nanoseconds per projected value, {BOTH}, {results[0].threads} threads", fontsize=10
-    )
+    fig.supxlabel(f"nanoseconds per projected value, {BOTH}\n{machine()}", fontsize=10)
     return fig
 
 
@@ -217,10 +176,12 @@ def _two_digits(x: float) -> str:
 
 _PLOTTED = {
     OURS: "lpunits.lp_pool",
+    compiled(OURS): "… with torch.compile",
     "naive": "the formula in torch",
-    "naive, compiled": "… with torch.compile",
-    "GeM": "GeM, with its clamp",
+    compiled("naive"): "… with torch.compile",
     "maxout, amax": "maxout (amax)",
+    "maxout, max": "maxout (max)",
+    compiled("maxout, max"): "… with torch.compile",  # of the two, what torch compiles better
     "ReLU": "ReLU",
     "copy": "copying the tensor",
 }

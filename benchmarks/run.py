@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+import first_use
 import optimizers
 import pooling
 import recurrent
@@ -19,11 +20,12 @@ import report
 import requirements
 import spatial
 import training_step
-from timing import BOTH, Effort, Result, Settings
+from timing import BOTH, Result, Settings
 
 ROOT = Path(__file__).parents[1]
-FULL = Effort(seconds=0.2, rounds=4)
-QUICK = Effort(seconds=0.02, rounds=2)
+FULL = Settings(seconds=0.2, rounds=5)
+QUICK = Settings(seconds=0.02, rounds=2, shrink=8, compile=False)
+QUESTIONS = ("pooling", "spatial", "step", "recurrent", "first-use")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -31,79 +33,69 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--only",
-        choices=["pooling", "spatial", "step", "recurrent", "optimizers"],
-        help="one question",
+        choices=[*QUESTIONS, "optimizers"],
+        help="one question; the optimisers, which take minutes, are compared in no other way",
     )
-    parser.add_argument("--quick", action="store_true", help="a look, in less than a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="a look, in a minute, nothing compiled"
+    )
     parser.add_argument("--threads", type=int, help="how many are all threads; torch's by default")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="the plot goes beside it")
     args = parser.parse_args(arguments)
-    most = torch.get_num_threads() if args.threads is None else args.threads
-    if most < 1:
-        parser.error(f"--threads must be at least 1, got {most}")
-    if args.quick:
-        settings = Settings((most,), QUICK, shrink=8, compile=False)
-    else:
-        settings = Settings(tuple(dict.fromkeys((1, most))), FULL)
+    if args.threads is not None:
+        if args.threads < 1:
+            parser.error(f"--threads must be at least 1, got {args.threads}")
+        torch.set_num_threads(args.threads)
     out, plot = ROOT / "results" / "bench.json", ROOT / "docs" / "images" / "speed.svg"
     if args.quick or args.only:
         out, plot = ROOT / "build" / "bench.json", ROOT / "build" / "speed.svg"
     if args.out:
         out, plot = args.out, args.out.with_suffix(".svg")
-    run(settings, args.only, out, plot)
+    questions = (args.only,) if args.only else QUESTIONS
+    run(QUICK if args.quick else FULL, questions, out, plot)
 
 
-def run(settings: Settings, only: str | None, out: Path, plot: Path) -> None:
+def run(settings: Settings, questions: Sequence[str], out: Path, plot: Path) -> None:
     """The questions in order, then the requirements, then the files."""
     report.warn_if_busy()
+    print(report.machine())
     results: list[Result] = []
-    parts = None
-    if only in (None, "pooling"):
-        if not settings.compile:
-            print("left out: naive, compiled (a quick run does not wait for the compiler)")
+    more: dict[str, object] = {"settings": asdict(settings)}
+    if "pooling" in questions:
         found = pooling.run(settings)
         report.print_comparison(found, "Pooling")
         report.print_saved(found)
         growing = pooling.sweep(settings)
         report.print_sweep(growing)
         results += found + growing
-    if only in (None, "spatial"):
+    if "spatial" in questions:
         found = spatial.run(settings)
         report.print_comparison(found, "Spatial pooling:")
         results += found
-    if only in (None, "step"):
+    if "step" in questions:
         found = training_step.run(settings)
         report.print_comparison(found, "Training:")
-        parts = training_step.breakdown(settings)
+        more["step_microseconds"] = training_step.breakdown(settings)
         results += found
-    if only in (None, "recurrent"):
+    if "recurrent" in questions:
         found = recurrent.run(settings)
         report.print_comparison(found, "Recurrent networks:")
-        growing = recurrent.sweep(settings)
-        report.print_sweep(growing, "Growing sequences", "step", since=50)
-        results += found + growing
-    fits = optimizers.run(settings) if only in (None, "optimizers") else []
-    verdicts = requirements.judge(results) if results else []
+        results += found
+    if "first-use" in questions:
+        found = first_use.run(settings)
+        report.print_comparison(found, "First use:")
+        results += found
+    if "optimizers" in questions:
+        more["optimizers"] = [asdict(fit) for fit in optimizers.run(settings)]
     if results:
+        verdicts = requirements.judge(results)
         requirements.print_verdicts(verdicts)
+        print(report.machine())
         report.print_quietness(results)
-
-    judged = [asdict(v) | {"met": v.met} for v in verdicts]
-    report.write_json(
-        out,
-        results,
-        settings=asdict(settings),
-        requirements=judged,
-        step_microseconds=parts,
-        optimizers=[asdict(fit) for fit in fits],
-    )
+        more["requirements"] = [asdict(v) | {"met": v.met} for v in verdicts]
+    report.write_json(out, results, **more)
     print(f"written: {out}")
-    main_shapes = [
-        r
-        for r in results
-        if (r.question, r.group, r.mode) == (pooling.QUESTION, pooling.MAIN, BOTH)
-        and r.threads == max(settings.threads)
-    ]
+    main_shapes = [r for r in results if (r.group, r.mode) == (pooling.MAIN, BOTH)]
     if main_shapes:
         report.write_plot(plot, main_shapes)
         print(f"written: {plot}")

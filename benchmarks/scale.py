@@ -47,7 +47,7 @@ NETS = {"MNIST, 240-240 x 5": MNIST, "Pentomino, 400 x 6": one_layer("paper")[-1
 def epoch(config: Any, folder: Path) -> dict[str, float]:
     """Processor seconds of an epoch with its validation and checkpoint, one thread; and its size.
 
-    The first epoch compiles kernels, so the second one counts.
+    The first epoch warms everything up, so the second one counts.
     """
     ends, sizes = [], []
 

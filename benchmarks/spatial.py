@@ -1,153 +1,160 @@
-"""Pooling over space: ``LpPool2d`` and ``GlobalLpPool`` against torch's layers and formulas.
+"""Pooling over space: ``LpPool1d/2d/3d`` and ``GlobalLpPool`` against torch's layers and formulas.
 
-Features are non-negative, as behind a ReLU, so that GeM and ``nn.LPPool2d`` compute a norm, too.
+Features are positive, as behind a ReLU, so that GeM and ``nn.LPPool2d`` compute a norm, too.
 """
 
-from math import prod
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, pad, unfold
+from torch.nn.functional import pad
 
-from lpunits import GlobalLpPool, LpPool2d, reference
-from timing import OURS, Case, Contestant, Result, Settings, measure
+import lpunits
+from lpunits import reference
+from lpunits.ops import plain
+from timing import OURS, Case, Contestant, Result, Settings, measure, truth
 
 QUESTION = "spatial"
-WINDOW, GLOBAL = GROUPS = "LpPool2d", "GlobalLpPool"
 FORMATS = {"channels first": torch.contiguous_format, "channels last": torch.channels_last}
-WINDOWS = ((2, 2, 0), (3, 2, 1))  # kernel, stride, padding
-LARGE, SMALL = (16, 64, 56, 56), (32, 256, 7, 7)
+WINDOWS = tuple(f"LpPool2d, {layout}" for layout in FORMATS)
+OTHER_WINDOWS = ("LpPool1d", "LpPool3d")
+GLOBAL = tuple(f"GlobalLpPool, {layout}" for layout in FORMATS)
+GEM = ("GeM", "GeM, per channel")
+PLAIN = "plain torch"
 EPSILON = 1e-6  # GeM's
+Window = tuple[tuple[int, ...], int, int]  # kernel, stride, padding
 
 
 def run(settings: Settings) -> list[Result]:
-    """Windows and whole images, in both layouts of memory."""
+    """Windows and whole images, in both layouts of memory; then windows over other dimensions."""
     results = []
-    for layout, memory_format in FORMATS.items():
-        for window in WINDOWS:
-            z = _features(LARGE, memory_format, settings.shrink)
-            name = "k={} s={} p={}".format(*window)
-            case = Case(QUESTION, f"{WINDOW}, {layout}", name, z.numel(), _windows(z, *window))
-            results += measure(case, settings)
-        for shape in (SMALL, LARGE):
-            z = _features(shape, memory_format, settings.shrink)
-            name = "x".join(map(str, z.shape))
-            case = Case(QUESTION, f"{GLOBAL}, {layout}", name, z.numel(), _whole(z))
-            results += measure(case, settings)
+    for windows, whole, layout in zip(WINDOWS, GLOBAL, FORMATS.values(), strict=True):
+        large = _features((16, 64, 56, 56), settings, layout)
+        small = _features((32, 256, 7, 7), settings, layout)
+        for window in (((2, 2), 2, 0), ((3, 3), 2, 1)):
+            results += _windows(windows, large, window, settings)
+        for z in (small, large):
+            results += _whole(whole, z, settings)
+    for group, shape in zip(OTHER_WINDOWS, ((16, 64, 3136), (4, 64, 16, 28, 28)), strict=True):
+        window = ((2,) * (len(shape) - 2), 2, 0)
+        results += _windows(group, _features(shape, settings), window, settings)
     return results
 
 
-def _features(shape: tuple[int, ...], memory_format: torch.memory_format, shrink: int) -> Tensor:
-    shape = (max(1, shape[0] // shrink), *shape[1:])
+def _windows(group: str, z: Tensor, window: Window, settings: Settings) -> list[Result]:
+    kernel, stride, padding = window
+    dims = len(kernel)
+    layer = getattr(lpunits, f"LpPool{dims}d")(z.shape[1], *window, order=_orders(z))
+    norm, average, maximum = (getattr(nn, f"{kind}Pool{dims}d") for kind in ("LP", "Avg", "Max"))
+    layers = layer, norm(3.0, kernel[0], stride), average(*window), maximum(*window)
+    name = f"k={kernel[0]} s={stride} p={padding}"
+    found = _contestants(z, *layers, window)
+    return measure(Case(QUESTION, group, name, z.numel(), found), settings)
+
+
+def _whole(group: str, z: Tensor, settings: Settings) -> list[Result]:
+    """One window, as large as the image."""
+    size = tuple(z.shape[2:])
+    layer = lpunits.GlobalLpPool(z.shape[1], order=_orders(z), keepdim=True)
+    layers = layer, nn.LPPool2d(3.0, size), nn.AdaptiveAvgPool2d(1), nn.AdaptiveMaxPool2d(1)
+    found = _contestants(z, *layers, (size, 1, 0))
+    (formula,) = (c for c in found if c.name == GEM[1])
+    found.append(replace(formula, name=PLAIN, function=_plain, eager_only=True))
+    name = "x".join(map(str, z.shape))
+    return measure(Case(QUESTION, group, name, z.numel(), found), settings)
+
+
+def _contestants(
+    z: Tensor,
+    layer: lpunits.LpPool2d | lpunits.GlobalLpPool,
+    norm: nn.Module,
+    average: nn.Module,
+    maximum: nn.Module,
+    window: Window,
+) -> list[Contestant]:
+    """Our layer, the formulas by torch's average, and torch's layers."""
+    groups, unpadded = partial(_groups, window=window), (*window[:2], 0)
+    upstream = torch.randn(maximum(z).shape, generator=torch.Generator().manual_seed(1))
+    if not z.is_contiguous():  # as the next layer would hand it down
+        upstream = upstream.contiguous(memory_format=torch.channels_last)
+    per_channel = (-1, *[1] * (z.ndim - 2))
+    p = layer.order.detach().reshape(per_channel).requires_grad_()
+    one = torch.full((1,), 3.0).requires_grad_()  # GeM as published: one order for all channels
+    # torch's norm knows no padding: it gets padded features, and does not pay for that.
+    padded = pad(z.detach(), [window[2]] * 2 * (z.ndim - 2)).requires_grad_()
+
+    def gem(z: Tensor, p: Tensor) -> Tensor:
+        return average(z.clamp(min=EPSILON).pow(p)).pow(1 / p)
+
+    def exact(z: Tensor, p: Tensor) -> Tensor:
+        return reference.lp_pool(groups(z), p)
+
+    def exact_by_rho(z: Tensor, rho: Tensor) -> Tensor:
+        return exact(z, reference.order(rho).reshape(per_channel))
+
+    def exact_sum(z: Tensor) -> Tensor:
+        values = _groups(z, unpadded)
+        return reference.lp_pool(values, 3.0) * values.shape[-1] ** (1 / 3)
+
+    rows = [
+        (OURS, layer, exact_by_rho, (z,), (layer.rho,)),
+        (GEM[0], gem, exact, (z, one), ()),
+        (GEM[1], gem, exact, (z, p), ()),
+        (_name(norm), norm, exact_sum, (padded,), ()),
+        (_name(average), average, lambda z: groups(z).mean(-1), (z,), ()),
+        (_name(maximum), maximum, lambda z: groups(z).amax(-1), (z,), ()),
+    ]
+    found = [
+        Contestant(name, function, inputs, own, upstream, truth(formula, inputs + own, upstream))
+        for name, function, formula, inputs, own in rows
+    ]
+    # Its gradient by the one order is a sum over everything, in which single precision cancels.
+    found[1].expected = found[1].expected[:2]
+    data = z.detach()
+    return [*found, Contestant("copy", torch.empty_like(data).copy_, (data,), expected=(data,))]
+
+
+def _plain(z: Tensor, p: Tensor) -> Tensor:
+    return _Plain.apply(z.flatten(2), p.flatten(1))[..., None, None]
+
+
+class _Plain(torch.autograd.Function):
+    """The operator without the compiled library; torch.compile would call it as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, p: Tensor) -> Tensor:
+        ctx.save_for_backward(z, p)
+        return plain.forward(z, p, None, 2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return plain.backward(grad, *ctx.saved_tensors, None, 2, (True, True, False))[:2]
+
+
+def _features(
+    shape: tuple[int, ...],
+    settings: Settings,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Tensor:
+    shape = (max(1, shape[0] // settings.shrink), *shape[1:])
     z = torch.randn(shape, generator=torch.Generator().manual_seed(0)).abs_().add_(EPSILON)
-    return z.contiguous(memory_format=memory_format).requires_grad_()
+    return z.contiguous(memory_format=layout).requires_grad_()
 
 
-def _windows(z: Tensor, kernel: int, stride: int, padding: int) -> list[Contestant]:
-    channels = z.shape[1]
-    layer = LpPool2d(channels, kernel, stride, padding, order=_orders(channels))
-    torch_lp = nn.LPPool2d(3.0, kernel, stride)
-    average = nn.AvgPool2d(kernel, stride, padding)
-    maximum = nn.MaxPool2d(kernel, stride, padding)
-    p, p3 = _learned(layer)
-
-    def naive() -> Tensor:
-        return avg_pool2d(z.abs().pow(p3), kernel, stride, padding).pow(1 / p3)
-
-    def gem() -> Tensor:
-        return avg_pool2d(z.clamp(min=EPSILON).pow(p3), kernel, stride, padding).pow(1 / p3)
-
-    def torchs() -> Tensor:  # sums, and knows no padding
-        return torch_lp(pad(z, [padding] * 4) if padding else z)
-
-    def truth(z: Tensor, rho: Tensor) -> Tensor:
-        columns = unfold(z, kernel, padding=padding, stride=stride)
-        groups = columns.unflatten(1, (channels, kernel * kernel))
-        return reference.lp_pool(groups, reference.order(rho)[:, None], dim=2).reshape(shape)
-
-    with torch.no_grad():
-        shape = average(z).shape
-        at_three = torch.full_like(layer.rho, 2.0).expm1().log().double()  # p = 1 + softplus = 3
-        summed = truth(z.double(), at_three) * (kernel * kernel) ** (1 / 3)
-        pooled = average(z.double()), maximum(z.double())
-    upstream = _upstream(pooled[0], z)
-    # GeM is the naive formula here: every value is above its epsilon.
-    value, by_rho, by_p = _truth(truth, z, layer.rho, upstream)
-    return [
-        Contestant(OURS, lambda: layer(z), (z, layer.rho), upstream, (value, *by_rho)),
-        Contestant("naive", naive, (z, p), upstream, (value, *by_p)),
-        Contestant("GeM", gem, (z, p), upstream, (value, *by_p)),
-        Contestant("nn.LPPool2d", torchs, (z,), upstream, (summed,)),
-        Contestant("nn.AvgPool2d", lambda: average(z), (z,), upstream, pooled[:1]),
-        Contestant("nn.MaxPool2d", lambda: maximum(z), (z,), upstream, pooled[1:]),
-        _copy(z),
-    ]
+def _orders(z: Tensor) -> list[float]:
+    return torch.linspace(2.5, 3.5, z.shape[1]).tolist()
 
 
-def _whole(z: Tensor) -> list[Contestant]:
-    channels, size = z.shape[1], z.shape[2:]
-    layer = GlobalLpPool(channels, order=_orders(channels), keepdim=True)
-    torch_lp = nn.LPPool2d(3.0, size)
-    p, p3 = _learned(layer)
-    one = torch.full((1,), 3.0).requires_grad_()
-
-    def naive() -> Tensor:
-        return z.abs().pow(p3).mean((2, 3), keepdim=True).pow(1 / p3)
-
-    def gem() -> Tensor:  # as published: one order for all channels
-        return avg_pool2d(z.clamp(min=EPSILON).pow(one), size).pow(1 / one)
-
-    def gem_per_channel() -> Tensor:
-        return z.clamp(min=EPSILON).pow(p3).mean((2, 3), keepdim=True).pow(1 / p3)
-
-    def truth(z: Tensor, rho: Tensor) -> Tensor:
-        return reference.lp_pool(z.flatten(2), reference.order(rho))[..., None, None]
-
-    with torch.no_grad():
-        at_three = reference.lp_pool(z.double().flatten(2), 3.0)[..., None, None]
-        summed = at_three * prod(size) ** (1 / 3)
-        mean, largest = z.double().mean((2, 3), keepdim=True), z.amax((2, 3), keepdim=True)
-    upstream = _upstream(mean, z)
-    value, by_rho, by_p = _truth(truth, z, layer.rho, upstream)
-    average, maximum = nn.AdaptiveAvgPool2d(1), nn.AdaptiveMaxPool2d(1)
-    return [
-        Contestant(OURS, lambda: layer(z), (z, layer.rho), upstream, (value, *by_rho)),
-        Contestant("naive", naive, (z, p), upstream, (value, *by_p)),
-        Contestant("GeM", gem, (z, one), upstream, (at_three,)),
-        Contestant("GeM, per channel", gem_per_channel, (z, p), upstream, (value, *by_p)),
-        Contestant("nn.LPPool2d", lambda: torch_lp(z), (z,), upstream, (summed,)),
-        Contestant("nn.AvgPool2d", lambda: average(z), (z,), upstream, (mean,)),
-        Contestant("nn.MaxPool2d", lambda: maximum(z), (z,), upstream, (largest,)),
-        _copy(z),
-    ]
+def _groups(z: Tensor, window: Window) -> Tensor:
+    """The values of each window, along a new last dimension."""
+    kernel, stride, padding = window
+    z = pad(z, [padding] * 2 * len(kernel))
+    for dim, size in enumerate(kernel, start=2):
+        z = z.unfold(dim, size, stride)
+    return z.flatten(2 + len(kernel))
 
 
-def _orders(channels: int) -> list[float]:
-    return torch.linspace(2.5, 3.5, channels).tolist()
-
-
-def _learned(layer: LpPool2d | GlobalLpPool) -> tuple[Tensor, Tensor]:
-    """The layer's orders as the formulas learn them, and the same shaped for an image."""
-    p = layer.order.detach().requires_grad_()
-    return p, p.reshape(-1, 1, 1)
-
-
-def _upstream(output: Tensor, z: Tensor) -> Tensor:
-    """A gradient from above, in the layout of memory in which the next layer would hand it down."""
-    last = z.is_contiguous(memory_format=torch.channels_last) and not z.is_contiguous()
-    g = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
-    return g.contiguous(memory_format=torch.channels_last) if last else g
-
-
-def _copy(z: Tensor) -> Contestant:
-    data, out = z.detach(), torch.empty_like(z, requires_grad=False)
-    return Contestant("copy", lambda: out.copy_(data), expected=(data,))
-
-
-def _truth(truth, z, rho, upstream):
-    """The value, its gradients by z and rho, and its gradients by z and p: in double precision."""
-    z, rho = (t.detach().double().requires_grad_() for t in (z, rho))
-    u = truth(z, rho)
-    by_z, by_rho = torch.autograd.grad(u, (z, rho), upstream.double())
-    # p = 1 + softplus(rho), whose derivative is the sigmoid.
-    return u.detach(), (by_z, by_rho), (by_z, by_rho / rho.detach().sigmoid())
+def _name(layer: nn.Module) -> str:
+    return f"nn.{type(layer).__name__}"

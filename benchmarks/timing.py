@@ -1,19 +1,20 @@
 """How everything here is timed, said once.
 
-The contestants of a case take turns (A B C A B C ...), so that a slow moment of the machine meets
-all of them, and each is judged by the best of its repeats: noise only ever adds time. A repeat is
-as many calls as fill a few milliseconds, with the garbage collector off. Before any of that, each
-contestant's numbers are checked.
+The contestants of a case take turns (A B C A B C ...) and have the same number of repeats, so that
+a slow moment of the machine meets all of them. Each is judged by the best of its repeats: noise
+only ever adds time. A repeat is as many calls as fill a few milliseconds, with the garbage
+collector off. Before any of that, each contestant's numbers are checked.
 """
 
 import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,22 +25,14 @@ OURS = "ours"
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How long each contestant is looked at."""
+class Settings:
+    """What a run covers, and how long it looks."""
 
-    seconds: float  # of timed calls per contestant, unless `rounds` repeats take longer
+    seconds: float  # of timed calls per contestant and mode, unless `rounds` repeats take longer
     rounds: int  # repeats at least
     slice: float = 4e-3  # seconds that one repeat should fill
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run covers."""
-
-    threads: tuple[int, ...]  # the largest is what the requirements are judged at
-    effort: Effort
     shrink: int = 1  # batches are divided by this: for a quick look, and for the tests
-    compile: bool = True
+    compile: bool = True  # whether every contestant competes under torch.compile, too
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,6 @@ class Result:
     case: str
     contestant: str
     mode: str
-    threads: int
     values: int | None  # of the input; None where a time per value would mean nothing
     timing: Timing
     saved_bytes: int | None = None
@@ -80,35 +72,53 @@ class Result:
 
 @dataclass
 class Contestant:
-    """A function to time, with what its result has to be.
+    """A function of ``inputs`` to time, with what its result has to be.
 
-    ``inputs`` is what the backward differentiates, the data first and the parameters behind it; a
-    contestant without inputs (a copy of the tensor) has no backward and counts the same in both
-    modes. ``expected`` is the result, and then, for those that must agree on them, the gradients.
+    The backward differentiates those of the inputs, data first, and of the parameters that require
+    a gradient. A contestant without any (a copy of the tensor) has no backward and counts the same
+    in both modes. ``expected`` is the result, and then, for those that must agree on them, the
+    gradients: see :func:`truth`.
     """
 
     name: str
-    function: Callable[[], Tensor]
+    function: Callable[..., Any]
     inputs: tuple[Tensor, ...] = ()
+    parameters: tuple[Tensor, ...] = ()
     upstream: Tensor | None = None
     expected: tuple[Tensor, ...] = ()
-    may_fail: bool = False  # left out with a message, if it does: torch.compile needs a compiler
+    compiled: bool = False
+    eager_only: bool = False
+    learned: tuple[Tensor, ...] = field(init=False)
 
-    def forward(self) -> Tensor:
+    def __post_init__(self) -> None:
+        self.learned = tuple(t for t in (*self.inputs, *self.parameters) if t.requires_grad)
+
+    def forward(self) -> Any:
         """What inference costs: no graph is recorded."""
         with torch.no_grad():
-            return self.function()
+            return self.function(*self.inputs)
 
-    def both(self) -> tuple[Tensor, ...]:
+    def both(self) -> tuple[Any, ...]:
         """The result and all gradients."""
-        u = self.function()
-        if not self.inputs:
+        u = self.function(*self.inputs)
+        if not self.learned:
             return (u,)
-        return u, *torch.autograd.grad(u, self.inputs, self.upstream)
+        return u, *torch.autograd.grad(u, self.learned, self.upstream)
 
-    def run(self, mode: str) -> Callable[[], object]:
-        """The call that is timed."""
-        return self.forward if mode == FORWARD else self.both
+    def under_compile(self) -> "Contestant":
+        """The same function, compiled for these shapes without a graph break."""
+        function = compile_whole(self.function)
+        return replace(self, name=compiled(self.name), function=function, compiled=True)
+
+
+def compiled(name: str) -> str:
+    """What a contestant is called under torch.compile."""
+    return f"{name}, compiled"
+
+
+def compile_whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One graph, or an error; apart from others of the same code, whose guards it would check."""
+    return torch.compile(function, fullgraph=True, dynamic=False, isolate_recompiles=True)
 
 
 @dataclass(frozen=True)
@@ -124,37 +134,40 @@ class Case:
 
 
 def measure(case: Case, settings: Settings) -> list[Result]:
-    """Check every contestant, then time all of them at each number of threads in each mode."""
-    with threads(max(settings.threads)):
-        contestants = list(_usable(case))
-        saved = {c.name: saved_bytes(c) for c in contestants if c.inputs}
+    """Check every contestant, then time all of them in each mode.
+
+    Compiled ones in forward + backward only: each mode costs another compilation.
+    """
+    contestants = list(case.contestants)
+    if settings.compile:
+        contestants += [c.under_compile() for c in contestants if c.learned and not c.eager_only]
+    contestants = list(checked(case.name, contestants))
+    saved = {c.name: saved_bytes(c) for c in contestants if c.learned and not c.compiled}
     results = []
-    for count in settings.threads:
-        with threads(count):
-            for mode in case.modes:
-                calls = {c.name: c.run(mode) for c in contestants}
-                for name, timing in compare(calls, settings.effort).items():
-                    kept = saved.get(name) if mode == BOTH else None
-                    place = (case.question, case.group, case.name, name, mode, count)
-                    results.append(Result(*place, case.values, timing, kept))
+    for mode in case.modes:
+        calls = {
+            c.name: c.forward if mode == FORWARD else c.both
+            for c in contestants
+            if mode == BOTH or not c.compiled
+        }
+        for name, timing in compare(calls, settings).items():
+            kept = saved.get(name) if mode == BOTH else None
+            place = (case.question, case.group, case.name, name, mode)
+            results.append(Result(*place, case.values, timing, kept))
     return results
 
 
-def compare(calls: Mapping[str, Callable[[], object]], effort: Effort) -> dict[str, Timing]:
-    """Time the calls in turns. One that has had its seconds, and its rounds, sits out."""
-    inner = {name: _warm_up(call, effort.slice) for name, call in calls.items()}
+def compare(calls: Mapping[str, Callable[[], object]], settings: Settings) -> dict[str, Timing]:
+    """Time the calls in turns."""
+    inner = {name: _warm_up(call, settings.slice) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    playing = list(calls)
-    while playing:
-        for name in playing:
-            samples[name].append(_seconds(calls[name], inner[name]))
-        playing = [
-            name
-            for name, taken in samples.items()
-            if len(taken) < effort.rounds or sum(taken) * inner[name] < effort.seconds
-        ]
+    rounds, end = 0, time.perf_counter() + settings.seconds * len(calls)
+    while rounds < settings.rounds or time.perf_counter() < end:
+        for name, call in calls.items():
+            samples[name].append(_seconds(call, inner[name]))
+        rounds += 1
     return {
-        name: Timing(min(taken), statistics.median(taken), len(taken), inner[name])
+        name: Timing(min(taken), statistics.median(taken), rounds, inner[name])
         for name, taken in samples.items()
     }
 
@@ -168,6 +181,17 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@torch.enable_grad()
+def truth(
+    formula: Callable[..., Tensor], inputs: Sequence[Tensor], upstream: Tensor
+) -> tuple[Tensor, ...]:
+    """The value of a formula and its gradients by ``inputs``, in double precision."""
+    doubles = [t.detach().double().requires_grad_(t.requires_grad) for t in inputs]
+    u = formula(*doubles)
+    learned = [t for t in doubles if t.requires_grad]
+    return u.detach(), *torch.autograd.grad(u, learned, upstream.double())
 
 
 def check(contestant: Contestant, *, value: float = 1e-5, gradient: float = 1e-4) -> None:
@@ -196,7 +220,8 @@ def check(contestant: Contestant, *, value: float = 1e-5, gradient: float = 1e-4
 
 def saved_bytes(contestant: Contestant) -> int:
     """What the forward keeps for the backward: each storage once, the parameters not counted."""
-    parameters = {t.untyped_storage().data_ptr() for t in contestant.inputs[1:]}
+    behind_data = (*contestant.inputs[1:], *contestant.parameters)
+    parameters = {t.untyped_storage().data_ptr() for t in behind_data}
     sizes = {}
 
     def pack(t: Tensor) -> Tensor:
@@ -205,22 +230,21 @@ def saved_bytes(contestant: Contestant) -> int:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        u = contestant.function()
+        u = contestant.function(*contestant.inputs)
     assert u.requires_grad  # the graph has to live until here, or a storage could be used again
     return sum(size for address, size in sizes.items() if address not in parameters)
 
 
-def _usable(case: Case) -> Iterator[Contestant]:
-    """The contestants, checked; without those that cannot run here."""
-    for contestant in case.contestants:
+def checked(case: str, contestants: Iterable[Contestant]) -> Iterator[Contestant]:
+    """Those that are right; without the compiled ones that cannot be compiled here."""
+    for contestant in contestants:
         try:
             check(contestant)
-            contestant.forward()
         except Exception as error:
-            if not contestant.may_fail or isinstance(error, AssertionError):
+            if not contestant.compiled or isinstance(error, AssertionError):
                 raise
             reason = str(error).strip().partition("\n")[0]
-            print(f"{case.name}: left out {contestant.name}: {type(error).__name__}: {reason}")
+            print(f"{case}: left out {contestant.name}: {type(error).__name__}: {reason}")
         else:
             contestant.expected = ()  # no memory is held through the timing that it does not need
             yield contestant

@@ -1,4 +1,4 @@
-r"""A deep transition over a whole sequence, as one differentiable operation.
+r"""A deep transition over a whole sequence, as one operator.
 
 .. math:: h_t = \tanh(W s_t + b), \quad s_t = f(U h_{t-1} + V x_t + c)
 
@@ -12,10 +12,9 @@ first step of every sequence, then the second of those that have one, the longes
 So step t works on the first ``batch_sizes[t]`` rows of the state, and there is no padding.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,8 +28,7 @@ ROWS_OF_A_PART = 1024  # enough for products at full speed, few enough to stay i
 FEW_STEPS = 8  # below, turning the weights round costs more than it saves
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """One intermediate layer: its weights ``(filters * units, inputs)`` and how it pools.
 
     ``bias`` is (filters * units,), ``order`` (units,) for Lp units. ``mask`` is what dropout
@@ -44,16 +42,11 @@ class Layer:
     order: Tensor | None
     mask: Tensor | None
 
-    @property
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """What autograd has to know of."""
-        return self.weight, self.bias, self.order, self.mask
-
 
 def recur(
     x: Tensor,
     h: Tensor,
-    batch_sizes: Sequence[int],
+    batch_sizes: Tensor | None,
     V: Tensor,
     layers: Sequence[Layer],
     W: Tensor,
@@ -62,180 +55,170 @@ def recur(
 ) -> tuple[Tensor, Tensor]:
     """The states ``(rows, hidden)`` after every step, and the last one of each sequence.
 
-    With ``recompute`` nothing but the states is kept for the backward, which then makes the
-    projections again, for a part of the sequence at a time.
+    Without ``batch_sizes`` all sequences are equally long. With ``recompute`` nothing but the
+    states is kept for the backward, which then makes the projections again, for a part of the
+    sequence at a time.
     """
-    plan = _Plan(tuple(batch_sizes), tuple((la.kind, la.filters) for la in layers), recompute)
-    tensors = [t for layer in layers for t in layer.tensors]
-    if torch.compiler.is_compiling() or inside_a_transform(x, h, V, W, b, *tensors):
-        return _differentiable(plan, x, h, V, W, b, *tensors)
-    return _Recurrence.apply(plan, x, h, V, W, b, *tensors)  # type: ignore[no-any-return, no-untyped-call]
+    inputs = [x, h, V, W, b, *(t for _, _, *tensors in layers for t in tensors)]
+    kinds, filters = [layer.kind for layer in layers], [layer.filters for layer in layers]
+    if (
+        torch._C._get_tracing_state()  # torch.jit knows no lists of tensors with gaps
+        or torch._C._are_functorch_transforms_active()
+        or inside_a_transform(*inputs)
+    ):
+        return _differentiable(inputs, batch_sizes, kinds, filters)
+    states, last, _ = ops.recurrence(inputs, batch_sizes, kinds, filters, recompute)
+    return states, last
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is not a tensor, and where the rows of each step are."""
-
-    batch_sizes: tuple[int, ...]
-    units: tuple[tuple[str, int], ...]  # kind and filters of each layer
-    recompute: bool
-
-    @property
-    def even(self) -> bool:
-        """Whether all sequences are equally long."""
-        return self.batch_sizes[0] == self.batch_sizes[-1]
-
-    def layers(self, tensors: Sequence[Tensor | None]) -> list[Layer]:
-        """The layers again, from their tensors."""
-        return [
-            Layer(*self.units[i // 4], *tensors[i : i + 4])  # type: ignore[arg-type]
-            for i in range(0, len(tensors), 4)
-        ]
-
-    def steps(self, t: Tensor) -> tuple[Tensor, ...]:
-        """The rows of each step."""
-        steps: tuple[Tensor, ...] = t.split(self.batch_sizes)
-        return steps
-
-    def masks(self, mask: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The mask of each step."""
-        if mask is None:
-            return (None,) * len(self.batch_sizes)
-        if len(mask) == sum(self.batch_sizes):
-            return self.steps(mask)
-        return tuple(mask[:n] for n in self.batch_sizes)
-
-    def parts(self) -> list[tuple[slice, slice]]:
-        """The sequence in parts of not many rows: which steps, and which rows."""
-        ends = list(accumulate(self.batch_sizes, initial=0))
-        parts, start = [], 0
-        for stop in range(1, len(ends)):
-            if stop == len(ends) - 1 or ends[stop + 1] - ends[start] > ROWS_OF_A_PART:
-                parts.append((slice(start, stop), slice(ends[start], ends[stop])))
-                start = stop
-        return parts
-
-    def last(self, states: Tensor) -> Tensor:
-        """The state in which each sequence ends; ``states`` are those after each step."""
-        if self.even:
-            return states[-self.batch_sizes[0] :].clone()
-        ends, done = [], 0
-        for rows in reversed(self.steps(states)):
-            ends.append(rows[done:])
-            done = len(rows)
-        return torch.cat(ends)
+# ---------------------------------------------------------------- where the rows of a step are
 
 
-class _Recurrence(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        plan: _Plan,
-        x: Tensor,
-        h: Tensor,
-        V: Tensor,
-        W: Tensor,
-        b: Tensor | None,
-        *tensors: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        # Nothing in here is recorded, so that no operator need look whether it should be.
-        with torch._C._AutoDispatchBelowAutograd():
-            return _Recurrence._forward(ctx, plan, x, h, V, W, b, *tensors)
+def _sizes(x: Tensor, h: Tensor, batch_sizes: Tensor | None) -> tuple[int, ...]:
+    """How many rows each step has."""
+    rows, batch = x.shape[0], h.shape[0]
+    if batch_sizes is None:
+        return (batch,) * (rows // batch)
+    sizes = batch_sizes.tolist()
+    if sum(sizes) != rows or sizes[:1] != [batch] or sizes != sorted(sizes, reverse=True):
+        raise ValueError(
+            f"input must be a PackedSequence whose batch sizes fall and add up to its rows, "
+            f"got {rows} rows, {batch} states and the batch sizes {brief(batch_sizes)}"
+        )
+    return tuple(sizes)
 
-    @staticmethod
-    def _forward(
-        ctx: Any,
-        plan: _Plan,
-        x: Tensor,
-        h: Tensor,
-        V: Tensor,
-        W: Tensor,
-        b: Tensor | None,
-        *tensors: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        layers, initial = plan.layers(tensors), h
-        few = len(plan.batch_sizes) < FEW_STEPS
-        Us, Wt = [_turned(layer.weight, few) for layer in layers], _turned(W, few)
-        z = [linear(x, V, layers[0].bias)]  # V x_t + c for all t; U h joins inside the loop
-        z += [_rows_of(layer.bias, len(x), layer.weight) for layer in layers[1:]]
-        s = [x.new_empty(len(x), len(la.weight) // la.filters) for la in layers]
-        out = _rows_of(b, len(x), W)  # likewise, b is there before the loop
-        masks = [plan.masks(layer.mask) for layer in layers]
-        zs, ss = list(map(plan.steps, z)), list(map(plan.steps, s))
-        groups = [plan.steps(_groups(la, t)) for la, t in zip(layers, z, strict=True)]
-        even = plan.even
-        for t, h_t in enumerate(plan.steps(out)):
-            s_t = h if even else h[: len(h_t)]
-            for i, layer in enumerate(layers):
-                zs[i][t].addmm_(s_t, Us[i])
-                s_t = _pool(layer, groups[i][t], out=ss[i][t])
-                _drop(s_t, masks[i][t])
-            h = h_t.addmm_(s_t, Wt).tanh_()
-        ctx.plan = plan
-        kept = [] if plan.recompute else [*z, *s]
-        ctx.save_for_backward(out, x, initial, V, W, b, *tensors, *kept)
-        ctx.set_materialize_grads(False)
-        return out, plan.last(out)
 
-    @staticmethod
-    def backward(
-        ctx: Any, grad: Tensor | None, grad_last: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        plan: _Plan = ctx.plan
-        out, *inputs = ctx.saved_tensors
-        deep = len(plan.units)
-        inputs, kept = inputs[: 5 + 4 * deep], inputs[5 + 4 * deep :]
-        if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            return None, *_graph(plan, inputs, ctx.needs_input_grad[1:], (grad, grad_last))
-        with torch._C._AutoDispatchBelowAutograd():
-            found = _backward(plan, inputs, ctx.needs_input_grad[1:], out, kept, grad, grad_last)
-        return None, *found
+def brief(sizes: Tensor) -> str:
+    """Numbers, but not thousands of them."""
+    values = sizes.tolist()
+    if not isinstance(values, list) or len(values) <= 10:
+        return str(values)
+    return f"[{', '.join(map(str, values[:10]))}, ...]"
+
+
+def _layers(
+    kinds: Sequence[str], filters: Sequence[int], tensors: Sequence[Tensor | None]
+) -> list[Layer]:
+    """The layers again, from their tensors."""
+    fours = (tensors[i : i + 4] for i in range(0, len(tensors), 4))
+    return [Layer(*it, *four) for *it, four in zip(kinds, filters, fours, strict=True)]  # type: ignore[arg-type]
+
+
+def _masks(mask: Tensor | None, sizes: tuple[int, ...]) -> Sequence[Tensor | None]:
+    """The mask of each step."""
+    if mask is None:
+        return (None,) * len(sizes)
+    if mask.shape[0] == sum(sizes):
+        return mask.split_with_sizes(sizes)
+    return [mask[:n] for n in sizes]
+
+
+def _parts(sizes: tuple[int, ...]) -> list[tuple[slice, slice]]:
+    """The sequence in parts of not many rows: which steps, and which rows."""
+    ends = list(accumulate(sizes, initial=0))
+    parts, start = [], 0
+    for stop in range(1, len(ends)):
+        if stop == len(ends) - 1 or ends[stop + 1] - ends[start] > ROWS_OF_A_PART:
+            parts.append((slice(start, stop), slice(ends[start], ends[stop])))
+            start = stop
+    return parts
+
+
+def _last(states: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """The state in which each sequence ends; ``states`` are those after each step."""
+    if sizes[0] == sizes[-1]:
+        return states[-sizes[0] :].clone()
+    ends, done = [], 0
+    for rows in reversed(states.split_with_sizes(sizes)):
+        ends.append(rows[done:])
+        done = len(rows)
+    return torch.cat(ends)
+
+
+# ---------------------------------------------------------------- the loops
+
+
+def _forward(
+    inputs: Sequence[Any],
+    batch_sizes: Tensor | None,
+    kinds: Sequence[str],
+    filters: Sequence[int],
+    recompute: bool,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """The states, the last one of each sequence, and what the backward wants to have kept."""
+    x, h, V, W, b, *tensors = inputs
+    layers, sizes = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes)
+    few, even = len(sizes) < FEW_STEPS, sizes[0] == sizes[-1]
+    Us, Wt = [_turned(layer.weight, few) for layer in layers], _turned(W, few)
+    z = [linear(x, V, layers[0].bias)]  # V x_t + c for all t; U h joins inside the loop
+    z += [_rows_of(layer.bias, x.shape[0], layer.weight) for layer in layers[1:]]
+    s = [x.new_empty(x.shape[0], la.weight.shape[0] // la.filters) for la in layers]
+    states = _rows_of(b, x.shape[0], W)  # likewise, b is there before the loop
+    masks = [_masks(layer.mask, sizes) for layer in layers]
+    zs, ss = [t.split_with_sizes(sizes) for t in z], [t.split_with_sizes(sizes) for t in s]
+    groups = [_groups(la, t).split_with_sizes(sizes) for la, t in zip(layers, z, strict=True)]
+    for t, h_t in enumerate(states.split_with_sizes(sizes)):
+        s_t = h if even else h[: len(h_t)]
+        for i, layer in enumerate(layers):
+            zs[i][t].addmm_(s_t, Us[i])
+            s_t = _pool(layer, groups[i][t], out=ss[i][t])
+            _drop(s_t, masks[i][t])
+        h = h_t.addmm_(s_t, Wt).tanh_()
+    return states, _last(states, sizes), [] if recompute else [*z, *s]
 
 
 def _backward(
-    plan: _Plan,
-    inputs: Sequence[Any],
-    needs: Sequence[bool],
-    out: Tensor,
-    kept: Sequence[Tensor],
     grad: Tensor | None,
     grad_last: Tensor | None,
-) -> list[Tensor | None]:
+    states: Tensor,
+    kept: Sequence[Tensor],
+    inputs: Sequence[Any],
+    batch_sizes: Tensor | None,
+    kinds: Sequence[str],
+    filters: Sequence[int],
+    needs: Sequence[bool],
+) -> list[Tensor]:
     """The gradients of the inputs that need one, part by part from the end of the sequence.
 
     What a part leaves behind goes into the gradients of the weights in one product, so that the
     gradients of the projections are never kept for more than a part.
     """
     x, h, V, W, _, *tensors = inputs
-    layers, deep = plan.layers(tensors), len(plan.units)
-    found = [torch.zeros_like(t) if need else None for t, need in zip(inputs, needs, strict=True)]
+    layers, sizes = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes)
+    found = [
+        torch.zeros_like(t, memory_format=torch.contiguous_format) if need else None
+        for t, need in zip(inputs, needs, strict=True)
+    ]
     dx, _, dV, dW, db, *by_layer = found
     dU, dc, dp, _ = (by_layer[i::4] for i in range(4))
-    dh = torch.zeros_like(h) if grad_last is None else grad_last.clone()
-    dhs = [dh] * len(plan.batch_sizes) if plan.even else [dh[:n] for n in plan.batch_sizes]
-    hs, grads = plan.steps(out), grad if grad is None else plan.steps(grad)
-    masks = [plan.masks(layer.mask) for layer in layers]
+    dh = torch.zeros_like(h, memory_format=torch.contiguous_format)
+    if grad_last is not None:
+        dh.copy_(grad_last)
+    dhs = [dh] * len(sizes) if sizes[0] == sizes[-1] else [dh[:n] for n in sizes]
+    hs = states.split_with_sizes(sizes)
+    grads = None if grad is None else grad.split_with_sizes(sizes)
+    masks = [_masks(layer.mask, sizes) for layer in layers]
     tanh_backward = torch.ops.aten.tanh_backward.grad_input
     from_the_top = list(enumerate(layers))[::-1]
-    parts = plan.parts()
+    parts = _parts(sizes)
     most = max(rows.stop - rows.start for _, rows in parts)
-    new_a = W.new_empty(most, len(W))
-    new_z = [layer.weight.new_empty(most, len(layer.weight)) for layer in layers]
+    new_a = W.new_empty(most, W.shape[0])
+    new_z = [layer.weight.new_empty(most, layer.weight.shape[0]) for layer in layers]
     for steps, rows in reversed(parts):
-        sizes = plan.batch_sizes[steps]
+        now = sizes[steps]
         # The state that each row of input meets.
-        before = torch.cat([r[:n] for r, n in zip([h, *hs][steps], sizes, strict=True)])
+        before = torch.cat([r[:n] for r, n in zip([h, *hs][steps], now, strict=True)])
         if kept:
-            zs = [t[rows] for t in kept[:deep]]
-            ss = [t[rows] for t in kept[deep:]]
+            zs = [t[rows] for t in kept[: len(layers)]]
+            ss = [t[rows] for t in kept[len(layers) :]]
         else:
             zs, ss = _again(x[rows], before, V, layers, [mask[steps] for mask in masks])
-        da = new_a[: len(before)]
-        dzs = [t[: len(before)] for t in new_z]
-        a_steps = da.split(sizes)
-        z_steps = [t.split(sizes) for t in dzs]
-        groups = [_groups(la, t).split(sizes) for la, t in zip(layers, zs, strict=True)]
-        dgroups = [_groups(la, t).split(sizes) for la, t in zip(layers, dzs, strict=True)]
+        da = new_a[: before.shape[0]]
+        dzs = [t[: before.shape[0]] for t in new_z]
+        a_steps = da.split_with_sizes(now)
+        z_steps = [t.split_with_sizes(now) for t in dzs]
+        groups = [_groups(la, t).split_with_sizes(now) for la, t in zip(layers, zs, strict=True)]
+        dgroups = [_groups(la, t).split_with_sizes(now) for la, t in zip(layers, dzs, strict=True)]
         for k, t in reversed(list(enumerate(range(steps.start, steps.stop)))):
             # Rows behind those of the next step have ended here: they hold their part of grad_last.
             dh_t = dhs[t]
@@ -255,7 +238,8 @@ def _backward(
         _collect(dW, db, da, ss[-1])
         for i, below in enumerate([before, *ss[:-1]]):
             _collect(dU[i], dc[i], dzs[i], below)
-    return [dx, dh, *found[2:]]
+    found[1] = dh
+    return [t for t, need in zip(found, needs, strict=True) if need]  # type: ignore[misc]
 
 
 def _collect(by_weight: Tensor | None, by_bias: Tensor | None, dy: Tensor, inputs: Tensor) -> None:
@@ -274,8 +258,8 @@ def _turned(weight: Tensor, few: bool) -> Tensor:
 def _rows_of(bias: Tensor | None, rows: int, weight: Tensor) -> Tensor:
     """The bias in every row of a new tensor."""
     if bias is None:
-        return weight.new_zeros(rows, len(weight))
-    return bias.repeat(rows, 1)
+        return weight.new_zeros(rows, weight.shape[0])
+    return weight.new_empty(rows, weight.shape[0]).copy_(bias)
 
 
 def _drop(s: Tensor, mask: Tensor | None) -> None:
@@ -286,7 +270,7 @@ def _drop(s: Tensor, mask: Tensor | None) -> None:
 
 def _groups(layer: Layer, z: Tensor) -> Tensor:
     """``(rows, filters, units)``, and ``(rows, units)`` for elementwise units."""
-    return z if layer.kind in ELEMENTWISE else z.view(len(z), layer.filters, -1)
+    return z if layer.kind in ELEMENTWISE else z.reshape(z.shape[0], layer.filters, -1)
 
 
 def _pool(layer: Layer, z: Tensor, out: Tensor | None = None) -> Tensor:
@@ -294,7 +278,7 @@ def _pool(layer: Layer, z: Tensor, out: Tensor | None = None) -> Tensor:
     u: Tensor
     if layer.kind == "lp":
         if out is None:
-            return ops.lp_pool.default(z, layer.order, None, 1)  # type: ignore[no-any-return]
+            return lp_pool(z, layer.order, dim=1)  # type: ignore[arg-type]
         u = ops.lp_pool.out(z, layer.order, None, 1, out=out)
     elif layer.kind == "maxout":
         u = torch.amax(z, 1, out=out)
@@ -335,55 +319,104 @@ def _again(
         z.append(linear(s[-1] if i else before, layer.weight, layer.bias))
         if i == 0:
             z[0].addmm_(x, V.t())
-        s.append(_pool(layer, _groups(layer, z[i])))
+        group = _groups(layer, z[i])
+        s.append(_pool(layer, group, out=x.new_empty(x.shape[0], group.shape[-1])))
         if layer.mask is not None:
             s[i] *= torch.cat(masks[i])  # type: ignore[arg-type]
     return z, s
 
 
 def _differentiable(
-    plan: _Plan,
-    x: Tensor,
-    h: Tensor,
-    V: Tensor,
-    W: Tensor,
-    b: Tensor | None,
-    *tensors: Tensor | None,
+    inputs: Sequence[Any],
+    batch_sizes: Tensor | None,
+    kinds: Sequence[str],
+    filters: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """The same in operations that every transform of torch can see through."""
-    layers, out = plan.layers(tensors), []
-    masks = [plan.masks(layer.mask) for layer in layers]
-    for t, Vx in enumerate(plan.steps(linear(x, V))):
-        s = h[: len(Vx)]
+    x, h, V, W, b, *tensors = inputs
+    layers, sizes, states = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes), []
+    masks = [_masks(layer.mask, sizes) for layer in layers]
+    for t, Vx in enumerate(linear(x, V).split_with_sizes(sizes)):
+        s = h[: sizes[t]]
         for i, layer in enumerate(layers):
             z = linear(s, layer.weight, layer.bias)
-            s = _pool_differentiable(layer, z if i else z + Vx)
+            s = _pool(layer, _groups(layer, z if i else z + Vx))
             mask = masks[i][t]
             s = s if mask is None else s * mask
         h = linear(s, W, b).tanh()
-        out.append(h)
-    states = torch.cat(out)
-    return states, plan.last(states)
+        states.append(h)
+    together = torch.cat(states)
+    return together, _last(together, sizes)
 
 
-def _pool_differentiable(layer: Layer, z: Tensor) -> Tensor:
-    if layer.order is not None:
-        return lp_pool(z.unflatten(1, (layer.filters, -1)), layer.order, dim=1)
-    z = z if layer.kind in ELEMENTWISE else z.unflatten(1, (layer.filters, -1))
-    return _pool(layer, z)
+# ---------------------------------------------------------------- the operators
+
+# The inputs are x, h, V, W, b and the tensors of each layer.
+_ARGUMENTS = "Tensor?[] inputs, Tensor? batch_sizes, str[] kinds, int[] filters"
+_library = torch.library.Library("lpunits", "FRAGMENT")
+for _schema in (
+    f"recurrence({_ARGUMENTS}, bool recompute) -> (Tensor states, Tensor last, Tensor[] kept)",
+    "recurrence_backward(Tensor? grad, Tensor? grad_last, Tensor states, Tensor[] kept, "
+    f"{_ARGUMENTS}, bool[] needs) -> Tensor[]",  # the gradients that are needed and no others
+):
+    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
-def _graph(
-    plan: _Plan,
-    inputs: Sequence[Tensor | None],
-    needs: Sequence[bool],
-    grads: Sequence[Tensor | None],
-) -> Iterator[Tensor | None]:
-    """The gradients as a graph of their own."""
-    wanted = [t for t, need in zip(inputs, needs, strict=True) if need and t is not None]
-    found = zip(_differentiable(plan, *inputs), grads, strict=True)  # type: ignore[arg-type]
-    outputs, upstream = zip(*((y, g) for y, g in found if g is not None), strict=True)
-    gradients = iter(
-        torch.autograd.grad(outputs, wanted, upstream, create_graph=True, allow_unused=True)
-    )
-    return (next(gradients) if need else None for need in needs)
+class _Recurrence(torch.autograd.Function):
+    """The operator with its gradients; ``rest`` are the arguments that have none."""
+
+    @staticmethod
+    def forward(ctx: Any, rest: tuple[Any, ...], *inputs: Tensor | None) -> tuple[Tensor, ...]:
+        # Nothing in here is recorded, so that no operator need look whether it should be.
+        with torch._C._AutoDispatchBelowAutograd():
+            states, last, kept = ops.recurrence.default(inputs, *rest)
+        ctx.rest = rest
+        ctx.save_for_backward(states, *inputs, *kept)
+        ctx.mark_non_differentiable(*kept)
+        ctx.set_materialize_grads(False)
+        return states, last, *kept
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        needs, rest = ctx.needs_input_grad[1:], ctx.rest[:-1]
+        states, *saved = ctx.saved_tensors
+        inputs, kept = saved[: len(needs)], saved[len(needs) :]
+        if torch.is_grad_enabled():  # the gradient is to be differentiated again
+            pairs = zip(_differentiable(inputs, *rest), grads[:2], strict=True)
+            outputs, upstream = zip(*((y, g) for y, g in pairs if g is not None), strict=True)
+            wanted = [t for t, need in zip(inputs, needs, strict=True) if need]
+            found = torch.autograd.grad(outputs, wanted, upstream, create_graph=True)
+        else:
+            found = ops.recurrence_backward.default(*grads[:2], states, kept, inputs, *rest, needs)
+        gradients = iter(found)
+        return None, *(next(gradients) if need else None for need in needs)
+
+
+def _with_gradients(inputs: Sequence[Any], *rest: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+    states, last, *kept = _Recurrence.apply(rest, *inputs)  # type: ignore[no-untyped-call]
+    return states, last, kept
+
+
+def _unrecorded_backward(*arguments: Any) -> list[Tensor]:
+    with torch._C._AutoDispatchBelowAutograd():  # compiled graphs call the operator outside of it
+        return _backward(*arguments)
+
+
+def _shapes(inputs: Sequence[Any], *rest: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
+    (x, h, _, W, _, *tensors), (*_, filters, recompute) = inputs, rest
+    widths = [weight.shape[0] for weight in tensors[::4]]
+    widths += [width // n for width, n in zip(widths, filters, strict=True)]
+    kept = [] if recompute else [x.new_empty(x.shape[0], width) for width in widths]
+    return x.new_empty(x.shape[0], W.shape[0]), h.new_empty(h.shape), kept
+
+
+def _shapes_of_gradients(*arguments: Any) -> list[Tensor]:
+    inputs, needs = arguments[4], arguments[-1]
+    return [t.new_empty(t.shape) for t, need in zip(inputs, needs, strict=True) if need]
+
+
+_library.impl("recurrence", _forward, "CompositeExplicitAutograd")
+_library.impl("recurrence", _with_gradients, "Autograd")
+_library.impl("recurrence_backward", _unrecorded_backward, "CompositeExplicitAutograd")
+torch.library.register_fake("lpunits::recurrence", _shapes, lib=_library)
+torch.library.register_fake("lpunits::recurrence_backward", _shapes_of_gradients, lib=_library)

@@ -1,6 +1,7 @@
 """Deep recurrent networks: :class:`DTRNN`, with a deep transition, and :class:`DOTRNN`."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from lpunits.functional import check_floating, lp_pool, maxout
 from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, normal_samples
 from lpunits.mlp import ACTIVATIONS, MLP
 from lpunits.orders import Orders
-from lpunits.recurrence import ELEMENTWISE, Layer, recur
+from lpunits.recurrence import ELEMENTWISE, Layer, brief, recur
 
 Input = TypeVar("Input", Tensor, PackedSequence)
 Lengths = Tensor | Sequence[int]
@@ -145,7 +146,6 @@ class DTRNN(nn.Module):
         self,
         input: Input,
         hx: Tensor | None = None,
-        *,
         lengths: Lengths | None = None,
     ) -> tuple[Input, Tensor]:
         """The states of all steps, and the last one of each sequence.
@@ -168,8 +168,11 @@ class DTRNN(nn.Module):
         batched = x.ndim == 3
         x = x.unsqueeze(1) if not batched else x.transpose(0, 1) if self.batch_first else x
         steps, batch = x.shape[:2]
+        if torch.onnx.is_in_onnx_export() and isinstance(steps, torch.SymInt):
+            steps = int(steps)
+            warnings.warn(f"ONNX gets the recurrence unrolled, for {steps} steps", stacklevel=2)
         h = self._state(hx, batch, batched)
-        states, last = self._recur(x.reshape(steps * batch, -1), h, [batch] * steps)
+        states, last = self._recur(x.flatten(0, 1), h)
         out = states.unflatten(0, (steps, batch))
         if not batched:
             return out.squeeze(1), last
@@ -190,15 +193,11 @@ class DTRNN(nn.Module):
 
     def _packed(self, input: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
         data, batch_sizes, order, back = input
-        sizes = batch_sizes.tolist()
-        if data.ndim != 2 or sum(sizes) != len(data) or sizes != sorted(sizes, reverse=True):
-            raise ValueError(
-                f"input must be a PackedSequence whose batch sizes fall and add up to its rows, "
-                f"got {len(data)} rows and the batch sizes {_brief(sizes)}"
-            )
-        h = self._state(hx, sizes[0], batched=True)
+        x = self._checked(data, packed=True)
+        batch = int(batch_sizes[:1].sum()) if order is None else order.shape[0]
+        h = self._state(hx, batch, batched=True)
         h = h if order is None else h[order]
-        states, last = self._recur(self._checked(data, packed=True), h, sizes)
+        states, last = self._recur(x, h, batch_sizes)
         last = last if back is None else last[back]
         return PackedSequence(states, batch_sizes, order, back), last.unsqueeze(0)
 
@@ -206,23 +205,41 @@ class DTRNN(nn.Module):
         if x.ndim != 3:
             raise ValueError(f"lengths must be None for an input without a batch, got {lengths!r}")
         steps, batch = (x.shape[1], x.shape[0]) if self.batch_first else x.shape[:2]
-        given = torch.as_tensor(lengths, device="cpu")
+        traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
+        given = torch.as_tensor(lengths, device=x.device if traced else "cpu")
         if given.is_floating_point() or given.shape != (batch,):
             raise ValueError(
-                f"lengths must be {batch} integers, one for each sequence, got {_brief(given)}"
+                f"lengths must be {batch} integers, one for each sequence, got {brief(given)}"
             )
-        if not ((given >= 1) & (given <= steps)).all():
+        valid = ((given >= 1) & (given <= steps)).all()
+        if traced:
+            torch._assert_async(valid, "lengths must be from 1 to the steps of the batch")
+            return self._masked(x, hx, given)
+        if not valid:
             raise ValueError(
-                f"lengths must be from 1 to the {steps} steps of the batch, got {_brief(given)}"
+                f"lengths must be from 1 to the {steps} steps of the batch, got {brief(given)}"
             )
         packed = pack_padded_sequence(x, given, self.batch_first, enforce_sorted=False)
         out, last = self._packed(packed, hx)
         return pad_packed_sequence(out, self.batch_first, total_length=steps)[0], last
 
-    def _recur(self, x: Tensor, h: Tensor, batch_sizes: list[int]) -> tuple[Tensor, Tensor]:
-        layers = [self._layer(layer, h, len(x)) for layer in self.layers]
+    def _masked(self, x: Tensor, hx: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with work on the padding, in a graph whose shapes the lengths do not change."""
+        batch, steps = x.shape[:2] if self.batch_first else x.shape[1::-1]
+        inside = torch.arange(steps, device=x.device) < lengths.unsqueeze(1)
+        inside = (inside if self.batch_first else inside.t()).unsqueeze(2)
+        out, _ = self(x.where(inside, 0), hx)  # whatever the padding holds, its gradient is 0
+        ends, rows = lengths - 1, torch.arange(batch, device=x.device)
+        last = out[rows, ends] if self.batch_first else out[ends, rows]
+        return out.where(inside, 0), last.unsqueeze(0)
+
+    def _recur(
+        self, x: Tensor, h: Tensor, batch_sizes: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        layers = [self._layer(layer, h, x.shape[0]) for layer in self.layers]
         # A recurrence adds up its rounding errors: no lower precision than the parameters'.
-        with torch.autocast(x.device.type, enabled=False):
+        # (Autocast does not know the meta device.)
+        with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):
             return recur(
                 x,
                 h,
@@ -248,9 +265,9 @@ class DTRNN(nn.Module):
         return Layer("lp", layer.filters, weight, bias, layer.order.to(weight.dtype), mask)
 
     def _mask(self, h: Tensor, rows: int, units: int) -> Tensor | None:
-        if not (self.dropout and self.training):
+        if not (self.training and self.dropout):
             return None
-        ones = h.new_ones(rows if self.dropout_per == "step" else len(h), units)
+        ones = h.new_ones(rows if self.dropout_per == "step" else h.shape[0], units)
         return Dropout(self.dropout)(ones)  # type: ignore[no-any-return]
 
     def _slopes(self, layer: nn.Module) -> Tensor:
@@ -275,7 +292,12 @@ class DTRNN(nn.Module):
 
     def _checked(self, x: Tensor, packed: bool = False) -> Tensor:
         check_floating("input", x)
-        if not packed and x.ndim not in (2, 3):
+        if packed and x.ndim != 2:
+            raise ValueError(
+                "input must be a PackedSequence of 2 dimensions, rows and their values, "
+                f"got the shape {tuple(x.shape)}"
+            )
+        if x.ndim not in (2, 3):
             raise ValueError(
                 "input must have 3 dimensions, or 2 without a batch, "
                 f"got the shape {tuple(x.shape)}"
@@ -401,7 +423,6 @@ class DOTRNN(nn.Module):
         self,
         input: Input,
         hx: Tensor | None = None,
-        *,
         lengths: Lengths | None = None,
     ) -> tuple[Input, Tensor]:
         """The logits of all steps, and the last state of each sequence; see :class:`DTRNN`."""
@@ -444,11 +465,3 @@ def _time_of_a_step(x: Tensor, batch_first: bool) -> int:
             f"input must have 2 dimensions, or 1 without a batch, got the shape {tuple(x.shape)}"
         )
     return 1 if batch_first and x.ndim == 2 else 0
-
-
-def _brief(sizes: Tensor | Sequence[int]) -> str:
-    """Numbers, but not thousands of them."""
-    values = sizes.tolist() if isinstance(sizes, Tensor) else list(sizes)
-    if not isinstance(values, list) or len(values) <= 10:
-        return str(values)
-    return f"[{', '.join(map(str, values[:10]))}, ...]"
