@@ -126,6 +126,7 @@ void lay_out(Plan& plan, std::vector<Part>& parts, const Sizes& sizes, int64_t r
 double usefulness(int64_t n, int64_t lanes, double cost) {
   return double(n) / double((n + lanes - 1) / lanes * lanes) * cost;
 }
+double cost_of_step(int64_t step) { return step == 1 ? 1.0 : step <= 16 ? 0.9 : 0.6; }
 
 // Which dimension is spread over the lanes; -1: none, or the entries themselves (plan.shared).
 int64_t choose_lanes(Plan& plan, const Sizes& sizes, const Sizes& z_steps, int64_t rows, int64_t first = 0) {
@@ -134,10 +135,12 @@ int64_t choose_lanes(Plan& plan, const Sizes& sizes, const Sizes& z_steps, int64
   double most = 0;
   for (int64_t d = first; d < int64_t(sizes.size()); ++d) {
     if (d == rows || sizes[d] == 1) continue;
-    const double use = usefulness(sizes[d], width, z_steps[d] == 1 ? 1.0 : 0.75);
-    if (use > most) most = use, best = d;
+    const double use = usefulness(sizes[d], width, cost_of_step(z_steps[d]));
+    if (use >= most) most = use, best = d;
   }
-  plan.shared = z_steps[rows] == 1 && usefulness(sizes[rows], width, 0.95) > most && sizes[rows] > 1;
+  // A group across the lanes costs some joins of lanes, as much as two rows.
+  const double joins = double(sizes[rows]) / double(sizes[rows] + 2 * width);
+  plan.shared = z_steps[rows] == 1 && sizes[rows] > 1 && usefulness(sizes[rows], width, 0.95 * joins) > most;
   return plan.shared ? -1 : best;
 }
 

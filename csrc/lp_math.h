@@ -20,6 +20,9 @@
 
 namespace {
 
+// A vector that is passed to a function goes through memory: what works on one is always inlined.
+#define INLINE [[gnu::always_inline]] inline
+
 // ---------------------------------------------------------------- vectors
 
 #if defined(__AVX512F__)
@@ -87,39 +90,39 @@ template <class T> using Ints = typename Number<T>::I;
 template <class T> using Bits = typename Number<T>::U;  // for sums that may pass the largest integer
 template <class T> constexpr int LANES = BYTES / sizeof(T);
 
-template <class To, class From> inline To as(From x) {  // the same bits
+template <class To, class From> INLINE To as(From x) {  // the same bits
   static_assert(sizeof(To) == sizeof(From));
   To y;
   std::memcpy(&y, &x, sizeof(To));
   return y;
 }
-template <class T> inline Vec<T> all(T x) { return x - Vec<T>{}; }  // keeps the sign of 0
-template <class T> inline Vec<T> load(const T* at) {
+template <class T> INLINE Vec<T> all(T x) { return x - Vec<T>{}; }  // keeps the sign of 0
+template <class T> INLINE Vec<T> load(const T* at) {
   Vec<T> v;
   std::memcpy(&v, at, BYTES);
   return v;
 }
-template <class T> inline void store(T* at, Vec<T> v) { std::memcpy(at, &v, BYTES); }
-template <class V> inline V larger(V a, V b) { return a > b ? a : b; }
-template <class V> inline V smaller(V a, V b) { return a < b ? a : b; }
-template <class T> inline Ints<T> sign_bit(Vec<T> x) { return as<Ints<T>>(x) & as<Ints<T>>(all(T(-0.0))); }
-template <class T> inline Vec<T> absolute(Vec<T> x) { return as<Vec<T>>(as<Ints<T>>(x) ^ sign_bit<T>(x)); }
+template <class T> INLINE void store(T* at, Vec<T> v) { std::memcpy(at, &v, BYTES); }
+template <class V> INLINE V larger(V a, V b) { return a > b ? a : b; }
+template <class V> INLINE V smaller(V a, V b) { return a < b ? a : b; }
+template <class T> INLINE Ints<T> sign_bit(Vec<T> x) { return as<Ints<T>>(x) & as<Ints<T>>(all(T(-0.0))); }
+template <class T> INLINE Vec<T> absolute(Vec<T> x) { return as<Vec<T>>(as<Ints<T>>(x) ^ sign_bit<T>(x)); }
 
-template <class I> inline bool any(I mask) {
+template <class I> INLINE bool any(I mask) {
   int64_t words[sizeof(I) / 8], found = 0;
   std::memcpy(words, &mask, sizeof(I));
   for (int64_t word : words) found |= word;
   return found != 0;
 }
 // The lanes of a vector as one number; halves at a time, so that sums are pairwise.
-template <class T, class F> inline T across(Vec<T> v, F join) {
+template <class T, class F> INLINE T across(Vec<T> v, F join) {
   T x[LANES<T>];
   store<T>(x, v);
   for (int half = LANES<T> / 2; half; half /= 2)
     for (int k = 0; k < half; ++k) x[k] = join(x[k], x[k + half]);
   return x[0];
 }
-template <class T> inline T sum_across(Vec<T> v) {
+template <class T> INLINE T sum_across(Vec<T> v) {
   return across<T>(v, [](T x, T y) { return x + y; });
 }
 
@@ -130,9 +133,9 @@ constexpr float HUGE_ORDER = 1e30f;  // counts as infinity
 
 // Estrin's scheme within blocks of STRIDE coefficients, Horner's between them. No higher power of x
 // is formed: it could be denormal, at which processors stop for a hundred cycles.
-template <int STRIDE, class V, class T, int N> inline V polynomial(V x, const T (&c)[N]) {
+template <int STRIDE, class V, class T, int N> INLINE V polynomial(V x, const T (&c)[N]) {
   const V x2 = x * x, step = STRIDE == 4 ? x2 * x2 : x2;
-  auto block = [&](int k, int terms) -> V {
+  auto block = [&](int k, int terms) __attribute__((always_inline)) -> V {
     V y = terms > 1 ? c[k] + c[k + 1] * x : V{} + c[k];
     if (terms == 3) y += c[k + 2] * x2;
     if (terms == 4) y += (c[k + 2] + c[k + 3] * x) * x2;
@@ -145,7 +148,7 @@ template <int STRIDE, class V, class T, int N> inline V polynomial(V x, const T 
 }
 
 // log2(1+v) for v from 1/sqrt 2 - 1 to sqrt 2 - 1.
-template <class T> inline Vec<T> log2_1p(Vec<T> v) {
+template <class T> INLINE Vec<T> log2_1p(Vec<T> v) {
   if constexpr (sizeof(T) == 4) return polynomial<4>(v, Number<T>::LOG2) * v;
   const Vec<T> y = v / (v + T(2));
   return polynomial<4>(y * y, Number<T>::LOG2) * y;
@@ -157,11 +160,11 @@ template <class T> struct Logarithm { Vec<T> whole, part; };
 template <class T> struct Ratio {
   Vec<T> m, inverse;
   Bits<T> low;
-  explicit Ratio(Vec<T> m)
+  INLINE explicit Ratio(Vec<T> m)
       : m(m), inverse(m == 0 ? Vec<T>{} : 1 / m), low(as<Bits<T>>(m * T(SQRT_HALF))) {}
 
-  Vec<T> of(Vec<T> a) const { return a == m ? all(T(1)) : a * inverse; }
-  Logarithm<T> log2(Vec<T> a) const {
+  INLINE Vec<T> of(Vec<T> a) const { return a == m ? all(T(1)) : a * inverse; }
+  INLINE Logarithm<T> log2(Vec<T> a) const {
     const Ints<T> shift = as<Ints<T>>(as<Bits<T>>(a) - low) >> Number<T>::DIGITS;
     const Vec<T> near = as<Vec<T>>(as<Bits<T>>(a) - (as<Bits<T>>(shift) << Number<T>::DIGITS));
     return {__builtin_convertvector(shift, Vec<T>), log2_1p<T>((near - m) * inverse)};
@@ -169,7 +172,7 @@ template <class T> struct Ratio {
 };
 
 // 2^(whole + part) for exponents of at most 0; whole may be large, part is small.
-template <class T> inline Vec<T> exp2(Vec<T> whole, Vec<T> part) {
+template <class T> INLINE Vec<T> exp2(Vec<T> whole, Vec<T> part) {
   const T magic = T(1.5) * T(typename Number<T>::Int(1) << Number<T>::DIGITS);  // rounds when added
   whole = larger(whole, all(T(Number<T>::LOWEST)));
   const Vec<T> rounded = whole + part + magic;
@@ -177,12 +180,12 @@ template <class T> inline Vec<T> exp2(Vec<T> whole, Vec<T> part) {
   const Vec<T> y = f * polynomial<2>(f, Number<T>::EXP2) + T(1);
   return as<Vec<T>>(as<Bits<T>>(y) + (as<Bits<T>>(rounded) << Number<T>::DIGITS));
 }
-template <class T> inline Vec<T> exp2(Vec<T> x) { return exp2<T>(x, Vec<T>{}); }
+template <class T> INLINE Vec<T> exp2(Vec<T> x) { return exp2<T>(x, Vec<T>{}); }
 
 // (s/N)^(1/p), with what it is made of.
 template <class T> struct Root {
   Vec<T> order_inverse, log_mean, value;
-  Root(Vec<T> p, Vec<T> s, Vec<T> n) {
+  INLINE Root(Vec<T> p, Vec<T> s, Vec<T> n) {
     // 1/p as a sum whose first part has few digits, so that its product with `whole` is exact.
     const Vec<T> inverse = 1 / p;
     const Vec<T> first = as<Vec<T>>(as<Ints<T>>(inverse) & Number<T>::FIRST_DIGITS);
@@ -256,12 +259,15 @@ template <class T, bool SHARED, int ROWS> class Math {
       const V divergence = p * mean - root.log_mean;  // in bits
       store(c.s + g, grad * k / s);
       store(c.moment + g, mean);
-      store(c.u + g, divergence);
+      store(c.u + g, ROWS == 2 && SINGLE ? divergence_of_two(g, p, divergence) : divergence);
       const V slope = T(LN2) * k * root.order_inverse * root.order_inverse * grad;
       store(c.dp + g, slope * (root.order_inverse == 0 ? V{} : m));
       tied |= divergence < TIED;
     });
-    if (c.wants_dp && any(tied)) separate_ties(careful);
+    if (c.wants_dp && any(tied)) {
+      if (ROWS != 2 || !SINGLE) separate_ties(careful);
+      if (c.has_center && SINGLE) find_rounded(careful);
+    }
     each_vector([&](int g) { store(c.dp + g, load(c.dp + g) * load(c.u + g)); });
     for (int t = 0; t < c.tiles; ++t) {
       const V factor = get(c.s, t);
@@ -283,38 +289,42 @@ template <class T, bool SHARED, int ROWS> class Math {
   // Rows, and numbers per group seen from a tile.
   int64_t rows(int t) const { return ROWS ? ROWS : c.first[t + 1] - c.first[t]; }
   int64_t start(int t) const { return ROWS ? t * ROWS : c.first[t]; }
-  template <class F> void each_row(int t, F f) const {
+  template <class F> INLINE void each_row(int t, F f) const {
     T *b = c.b + start(t) * W, *log = c.log + start(t) * W;
     for (int64_t i = 0; i < rows(t); ++i) f(b + i * W, log + i * W);
   }
-  template <class F> void each_vector(F f) const {
+  template <class F> INLINE void each_vector(F f) const {
     for (int g = 0; g < (SHARED ? c.tiles : c.tiles * W); g += W) f(g);
   }
-  V get(const T* of, int t) const { return SHARED ? all(of[t]) : load(of + t * W); }
-  void put(T* of, int t, V v) const {
+  INLINE V get(const T* of, int t) const { return SHARED ? all(of[t]) : load(of + t * W); }
+  INLINE void put(T* of, int t, V v) const {
     if constexpr (SHARED) of[t] = v[0];
     else store(of + t * W, v);
   }
-  V joined(V sum) const { return SHARED ? all(sum_across<T>(sum)) : sum; }
+  INLINE V joined(V sum) const { return SHARED ? all(sum_across<T>(sum)) : sum; }
 
   // leaf(sums, b, log) for every row, added up pairwise.
-  template <class S, class F> S add_up(int t, const F& leaf) const {
-    return add_up<S>(c.b + start(t) * W, c.log + start(t) * W, rows(t), leaf);
+  template <class S, class F> INLINE S add_up(int t, const F& leaf) const {
+    T *b = c.b + start(t) * W, *log = c.log + start(t) * W;
+    if constexpr (ROWS) return add_few<S>(b, log, ROWS, leaf);
+    else return add_many<S>(b, log, rows(t), leaf);
   }
-  template <class S, class F> static S add_up(T* b, T* log, int64_t count, const F& leaf) {
+  template <class S, class F> INLINE static S add_few(T* b, T* log, int64_t count, const F& leaf) {
     S sums, second;
     const int64_t half = count / 2;
-    if (ROWS || count <= 16) {
-      for (int64_t i = 0; i < half; ++i) {
-        leaf(sums, b + i * W, log + i * W);
-        leaf(second, b + (i + half) * W, log + (i + half) * W);
-      }
-      if (count % 2) leaf(sums, b + (count - 1) * W, log + (count - 1) * W);
-    } else {
-      sums = add_up<S>(b, log, half, leaf);
-      second = add_up<S>(b + half * W, log + half * W, count - half, leaf);
+    for (int64_t i = 0; i < half; ++i) {
+      leaf(sums, b + i * W, log + i * W);
+      leaf(second, b + (i + half) * W, log + (i + half) * W);
     }
+    if (count % 2) leaf(sums, b + (count - 1) * W, log + (count - 1) * W);
     sums.join(second);
+    return sums;
+  }
+  template <class S, class F> static S add_many(T* b, T* log, int64_t count, const F& leaf) {
+    if (count <= 16) return add_few<S>(b, log, count, leaf);
+    const int64_t half = count / 2;
+    S sums = add_many<S>(b, log, half, leaf);
+    sums.join(add_many<S>(b + half * W, log + half * W, count - half, leaf));
     return sums;
   }
 
@@ -371,7 +381,7 @@ template <class T, bool SHARED, int ROWS> class Math {
   V sum_powers(int t) const {
     const V p = get(c.p, t);
     const Ratio<T> ratio(get(c.unit, t));
-    return add_up<Sums>(t, [&](Sums& sums, T* b, T*) {
+    return add_up<Sums>(t, [&](Sums& sums, T* b, T*) __attribute__((always_inline)) {
              const Logarithm<T> log = ratio.log2(absolute<T>(load(b)));
              sums.power += exp2<T>(p * (log.whole + log.part));
            }).power;
@@ -381,7 +391,7 @@ template <class T, bool SHARED, int ROWS> class Math {
   Sums sum_slopes(int t) const {
     const V less_1 = get(c.p, t) - T(1);
     const Ratio<T> ratio(get(c.unit, t));
-    return add_up<Sums>(t, [&](Sums& sums, T* at, T* log_at) {
+    return add_up<Sums>(t, [&](Sums& sums, T* at, T* log_at) __attribute__((always_inline)) {
       const V b = load(at), a = absolute<T>(b);
       const Logarithm<T> parts = ratio.log2(a);
       const V log = parts.whole + parts.part, slope = exp2<T>(less_1 * log);
@@ -419,12 +429,32 @@ template <class T, bool SHARED, int ROWS> class Math {
       const I near = (spread.widest < T(0.5)) & (n == (SHARED ? n : all(T(rows(t)))));
       put(c.u, t, (tied & near) ? exact : divergence);
       if constexpr (SINGLE) {
-        // Where entries differ by less than 0.6 %, the rounding of z - center would show.
-        const V p = get(c.p, t), rounding = c.has_center ? p * p * T(2.6e-5) : V{};
-        const I more_digits = tied & (~near | (divergence < rounding));
-        c.careful[t] |= more_digits;
-        careful |= more_digits;
+        c.careful[t] |= tied & ~near;
+        careful |= tied & ~near;
       }
+    }
+  }
+
+  // The same for two entries, y = x/2 apart from their mean: D = y tanh y - log cosh y.
+  INLINE V divergence_of_two(int g, V p, V divergence) const {
+    static constexpr T SERIES_OF_TWO[] = {0.7213475204444817f, -0.36067376022224085f,
+                                          0.16029944898766260f, -0.06812726637531217f};  // in bits
+    const T* log = c.log + 2 * g;  // one of the two is 0
+    const V y = p * (load(log) + load(log + W)) * T(LN2 / 2), square = y * y;
+    return divergence < TIED ? square * polynomial<2>(square, SERIES_OF_TWO) : divergence;
+  }
+
+  // The rounding of z - center moves each x by 1e-7 p, and D by sqrt(2 D) times that. It shows where
+  // that is more than 3e-5 of the largest contribution to the gradient.
+  void find_rounded(I& careful) const {
+    V largest = {};
+    for (int t = 0; t < c.tiles; ++t) largest = larger(largest, absolute<T>(get(c.dp, t) * get(c.u, t)));
+    const V most = all(across<T>(largest, [](T x, T y) { return x > y ? x : y; }));
+    for (int t = 0; t < c.tiles; ++t) {
+      const V divergence = get(c.u, t), part = get(c.p, t) * get(c.dp, t) / most;
+      const I rounded = (divergence < TIED) & (2 * divergence * part * part > T(9e4));
+      c.careful[t] |= rounded;
+      careful |= rounded;
     }
   }
   static V exp_of_small(V x) {

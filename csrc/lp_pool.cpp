@@ -28,20 +28,28 @@ using float16 = _Float16;
 using float16 = __fp16;
 #endif
 
-inline float read(float x) { return x; }
-inline double read(double x) { return x; }
-inline float read(float16 x) { return float(x); }
-inline float read(bfloat16 x) { return as<float>(uint32_t(x.bits) << 16); }
+INLINE float read(float x) { return x; }
+INLINE double read(double x) { return x; }
+INLINE float read(float16 x) { return float(x); }
+INLINE float read(bfloat16 x) { return as<float>(uint32_t(x.bits) << 16); }
 
-template <class S, class T> inline S rounded(T x) { return S(x); }
+template <class S, class T> INLINE S rounded(T x) { return S(x); }
 template <> inline bfloat16 rounded<bfloat16, float>(float x) {  // to the nearest, ties to even
   const uint32_t bits = as<uint32_t>(x);
   if (x != x) return {0x7FC0};
   return {uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};
 }
 
+// A vector of numbers side by side.
+template <class T, class S> INLINE Vec<T> load_as(const S* from) {
+  if constexpr (std::is_same_v<T, S>) return load(from);
+  T values[LANES<T>];
+  for (int k = 0; k < LANES<T>; ++k) values[k] = T(read(from[k]));
+  return load(values);
+}
+
 // `count` numbers at a distance of `step`; the other lanes of the vector become `rest`.
-template <class T, class S> inline void gather(const S* __restrict from, int64_t step, int64_t count, T rest, T* __restrict to) {
+template <class T, class S> INLINE void gather(const S* __restrict from, int64_t step, int64_t count, T rest, T* __restrict to) {
   if (count == LANES<T>) {
     if (step == 1)
       for (int k = 0; k < LANES<T>; ++k) to[k] = T(read(from[k]));
@@ -54,14 +62,14 @@ template <class T, class S> inline void gather(const S* __restrict from, int64_t
   for (int k = 0; k < LANES<T>; ++k) to[k] = k < count ? T(read(from[k * step])) : rest;
 }
 
-template <class T, class S> inline void scatter(const T* __restrict from, S* __restrict to, int64_t step, int64_t count) {
+template <class T, class S> INLINE void scatter(const T* __restrict from, S* __restrict to, int64_t step, int64_t count) {
   if (step == 1 && count == LANES<T>)
     for (int k = 0; k < LANES<T>; ++k) to[k] = rounded<S>(from[k]);
   else
     for (int64_t k = 0; k < count; ++k) to[k * step] = rounded<S>(from[k]);
 }
 
-template <class T, class A> inline void add(const T* __restrict from, A* __restrict to, int64_t step, int64_t count, T factor) {
+template <class T, class A> INLINE void add(const T* __restrict from, A* __restrict to, int64_t step, int64_t count, T factor) {
   if (step == 0 && count == LANES<T>)
     *to += A(factor * sum_across<T>(load(from)));
   else if (step == 1 && count == LANES<T>)
@@ -72,60 +80,83 @@ template <class T, class A> inline void add(const T* __restrict from, A* __restr
 
 // ---------------------------------------------------------------- tiles
 
-// Where a vector of groups begins in each tensor. It steps from one vector to the next.
+// Where a vector of groups begins in each tensor.
 struct Tile {
   int64_t z, p, center, u, dz, dp, dcenter;
-  int64_t index[lpunits::MOST_DIMS];  // along each dimension
-  int64_t lane;                       // the first group along the lanes
-  int64_t count;                      // of groups
-  int64_t rows;                       // entries of a group
+  int64_t lane;                        // the first group along the lanes
+  int64_t count;                       // of groups
+  int64_t rows;                        // entries of a group
+  int64_t window[lpunits::MOST_SPACE];  // along each dimension of space
 
-  Tile(const Plan& plan, int64_t task, int width) : index{} {
-    const int64_t blocks = (plan.lanes + width - 1) / width;
-    lane = task % blocks * width;
+  // The tile that begins `by` lanes further right.
+  Tile shifted(const Plan& plan, int64_t by) const {
+    Tile other = *this;
+    other.move(plan, by);
+    other.count = count > by ? count - by : 0;
+    return other;
+  }
+
+  void move(const Plan& plan, int64_t by) {
+    lane += by;
+    z += by * plan.z.lane, p += by * plan.p.lane, center += by * plan.center.lane, u += by * plan.u.lane;
+    dz += by * plan.dz.lane, dp += by * plan.dp.lane, dcenter += by * plan.dcenter.lane;
+    for (int s = 0; s < plan.spaces; ++s)
+      if (plan.space[s].dim < 0) window[s] = lane;
+  }
+};
+
+// Steps from one tile to the next.
+class Walk {
+  const Plan& plan;
+  const int64_t width;
+  int64_t index[lpunits::MOST_DIMS] = {};  // along each dimension of the groups
+
+ public:
+  Tile tile;
+
+  Walk(const Plan& plan, int64_t task, int width) : plan(plan), width(width) {
+    const int64_t blocks = (plan.lanes + width - 1) / width, first = task % blocks;
     task /= blocks;
     for (int d = plan.dims - 1; d >= 0; --d) {
       index[d] = task % plan.sizes[d];
       task /= plan.sizes[d];
     }
-    place(plan, width);
+    begin_row();
+    move(first * width);
   }
 
-  void next(const Plan& plan, int width) {
-    lane += width;
-    if (lane >= plan.lanes) {
-      lane = 0;
-      for (int d = plan.dims - 1; d >= 0; --d) {
-        if (++index[d] < plan.sizes[d]) break;
-        index[d] = 0;
-      }
+  void next() {
+    if (tile.lane + width < plan.lanes) return move(width);
+    for (int d = plan.dims - 1; d >= 0; --d) {
+      if (++index[d] < plan.sizes[d]) break;
+      index[d] = 0;
     }
-    place(plan, width);
-  }
-
-  // The tile that begins `by` lanes further right.
-  Tile shifted(const Plan& plan, int64_t by) const {
-    Tile other = *this;
-    other.lane += by;
-    other.place(plan, int(count - by > 0 ? count - by : 0));
-    return other;
+    begin_row();
+    move(0);
   }
 
  private:
-  void place(const Plan& plan, int width) {
+  void move(int64_t by) {
+    tile.move(plan, by);
+    tile.count = plan.lanes - tile.lane < width ? plan.lanes - tile.lane : width;
+  }
+
+  void begin_row() {
     const auto offset = [&](const Operand& of) {
-      int64_t at = lane * of.lane;
+      int64_t at = 0;
       for (int d = 0; d < plan.dims; ++d) at += index[d] * of.outer[d];
       return at;
     };
-    z = offset(plan.z), p = offset(plan.p), center = offset(plan.center), u = offset(plan.u);
-    dz = offset(plan.dz), dp = offset(plan.dp), dcenter = offset(plan.dcenter);
-    count = plan.lanes - lane < width ? plan.lanes - lane : width;
-    rows = plan.rows;
+    tile.lane = 0;
+    tile.z = offset(plan.z), tile.p = offset(plan.p), tile.u = offset(plan.u);
+    tile.center = offset(plan.center), tile.dz = offset(plan.dz);
+    tile.dp = offset(plan.dp), tile.dcenter = offset(plan.dcenter);
+    tile.rows = plan.rows;
+    for (int s = 0; s < plan.spaces; ++s) tile.window[s] = plan.space[s].dim < 0 ? 0 : index[plan.space[s].dim];
     if (plan.offsets) {
       const int64_t first = plan.offsets[index[0]];
-      rows = plan.offsets[index[0] + 1] - first;
-      z += first * plan.z.row, dz += first * plan.dz.row;
+      tile.rows = plan.offsets[index[0] + 1] - first;
+      tile.z += first * plan.z.row, tile.dz += first * plan.dz.row;
     }
   }
 };
@@ -137,7 +168,7 @@ inline Entry window_entry(const Plan& plan, const Tile& tile, int64_t i) {
   Entry entry = {0, plan.z.lane, 0, tile.count};
   for (int s = plan.spaces - 1; s >= 0; --s) {
     const Space& space = plan.space[s];
-    const int64_t k = i % space.kernel, o = space.dim < 0 ? tile.lane : tile.index[space.dim];
+    const int64_t k = i % space.kernel, o = tile.window[s];
     i /= space.kernel;
     const int64_t x = o * space.stride - space.padding + k * space.dilation;
     entry.at += x * space.step;
@@ -264,10 +295,13 @@ template <class T, class S> class Pool {
     last_row[t] = entries - (count - 1) * W;
     using Parameter = std::conditional_t<sizeof(S) == 8, double, float>;
     read_groups(static_cast<const Parameter*>(plan.p.data) + tile.p, plan.p.lane, tile, t, T(1), c.p);
-    for (int k = 0; k < (plan.shared ? 1 : W); ++k) {
-      T& p = group(c.p, t)[k];
-      p = p > T(HUGE_ORDER) ? T(HUGE_ORDER) : p;
-      group(c.n, t)[k] = T(entries);
+    if (plan.shared) {
+      c.p[t] = c.p[t] > T(HUGE_ORDER) ? T(HUGE_ORDER) : c.p[t];
+      c.n[t] = T(entries);
+    } else {
+      const Vec<T> p = load(c.p + t * W), most = all(T(HUGE_ORDER));
+      store(c.p + t * W, p > most ? most : p);
+      store(c.n + t * W, all(T(entries)));
     }
     if (backward)
       read_groups(static_cast<const S*>(plan.u.data) + tile.u, plan.u.lane, tile, t, T(0), c.grad);
@@ -275,13 +309,22 @@ template <class T, class S> class Pool {
     if (!tile.rows) return store(c.b + first[t] * W, Vec<T>{});
     const S* z = static_cast<const S*>(plan.z.data) + tile.z;
     const Parameter* center = static_cast<const Parameter*>(plan.center.data);
+    if (center) center += tile.center;
+    const int64_t z_row = row_step(plan.z), z_lane = lane_step(plan.z);
+    const int64_t center_row = row_step(plan.center), center_lane = lane_step(plan.center);
+    const bool plain = z_lane == 1 && (!center || center_lane == 1);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t inside = entries_of_row(tile, t, i);
       T* row = c.b + (first[t] + i) * W;
-      gather<T>(z + i * row_step(plan.z), lane_step(plan.z), inside, T(0), row);
+      if (plain && inside == W) {
+        const Vec<T> values = load_as<T>(z + i * z_row);
+        store(row, center ? values - load_as<T>(center + i * center_row) : values);
+        continue;
+      }
+      gather<T>(z + i * z_row, z_lane, inside, T(0), row);
       if (!center) continue;
-      alignas(BYTES) T subtract[W];
-      gather<T>(center + tile.center + i * row_step(plan.center), lane_step(plan.center), inside, T(0), subtract);
+      T subtract[W];
+      gather<T>(center + i * center_row, center_lane, inside, T(0), subtract);
       store(row, load(row) - load(subtract));
     }
   }
@@ -301,7 +344,7 @@ template <class T, class S> class Pool {
       int64_t n = 1;
       for (int s = 0; s < plan.spaces; ++s) {
         const Space& space = plan.space[s];
-        n *= entries_that_count(space, space.dim < 0 ? tile.lane + k : tile.index[space.dim], plan.count_include_pad);
+        n *= entries_that_count(space, tile.window[s] + (space.dim < 0 ? k : 0), plan.count_include_pad);
       }
       c.n[t * W + k] = T(n > 0 ? n : 1);
     }
@@ -393,16 +436,12 @@ void each_chunk(const Plan& plan, int64_t begin, int64_t end, char* scratch, boo
   Pool<T, S> pool(plan, most, scratch, backward);
   char* rest = scratch + Pool<T, S>::bytes(plan, most);
   const int width = tile_width<T>(plan);
-  Tile tile(plan, begin, width);
+  Walk walk(plan, begin, width);
+  Tile tiles[MOST_TILES];
   while (begin < end) {
     const int64_t left = end - begin;
     const int count = int(left < most ? left : most);
-    alignas(Tile) char memory[MOST_TILES * sizeof(Tile)];
-    Tile* tiles = reinterpret_cast<Tile*>(memory);
-    for (int t = 0; t < count; ++t) {
-      std::memcpy(tiles + t, &tile, sizeof(Tile));
-      tile.next(plan, width);
-    }
+    for (int t = 0; t < count; ++t, walk.next()) tiles[t] = walk.tile;
     pool.compute(tiles, count, rest);
     work(pool, tiles, count);
     begin += count;
