@@ -197,6 +197,11 @@ void run_forward(const Plan& plan, int64_t values) {
   });
 }
 
+template <class T> void round_to(const double* sums, int64_t size, Tensor& to) {
+  T* at = static_cast<T*>(to.mutable_data_ptr());
+  for (int64_t k = 0; k < size; ++k) at[k] = T(sums[k]);
+}
+
 // Adds up the gradients of p and center; every slot has sums of its own, which are joined in order.
 void run_backward(const Plan& plan, int64_t values, int64_t unit, Tensor& dp, Tensor& dcenter) {
   const int64_t tasks = kernels().tasks(plan), bytes = kernels().scratch_bytes(plan);
@@ -208,24 +213,34 @@ void run_backward(const Plan& plan, int64_t values, int64_t unit, Tensor& dp, Te
       double* mine = sums.data() + slot * size;
       kernels().backward(plan, first, last, allocate(bytes).get(), mine, mine + plan.dp_size);
     });
-  for (int64_t k = 0; k < size; ++k) {
-    double total = 0;
-    for (int64_t slot = 0; slot < most; ++slot) total += sums[size_t(slot * size + k)];
-    Tensor& to = k < plan.dp_size ? dp : dcenter;
-    const int64_t at = k < plan.dp_size ? k : k - plan.dp_size;
-    if (plan.type == Type::float64) to.mutable_data_ptr<double>()[at] = total;
-    else to.mutable_data_ptr<float>()[at] = float(total);
-  }
+  for (int64_t slot = 1; slot < most; ++slot)
+    for (int64_t k = 0; k < size; ++k) sums[size_t(k)] += sums[size_t(slot * size + k)];
+  const auto write = plan.type == Type::float64 ? round_to<double> : round_to<float>;
+  write(sums.data(), plan.dp_size, dp);
+  write(sums.data() + plan.dp_size, plan.dcenter_size, dcenter);
 }
 
-Tensor new_empty(const Tensor& like, const Sizes& sizes, ScalarType type) {
-  return torch::stable::new_empty(like, sizes, type);
+// A contiguous tensor with the type of another. (torch::stable::new_empty looks its operator up by
+// name, which takes 6 us.)
+Tensor new_empty(const Tensor& like, const Sizes& sizes) {
+  Sizes steps(sizes.size());
+  int64_t step = 1;
+  for (size_t d = sizes.size(); d-- > 0; step *= std::max<int64_t>(sizes[d], 1)) steps[d] = step;
+  int32_t type;
+  AtenTensorHandle made;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &type));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(sizes.size()), sizes.data(), steps.data(), type,
+                                                  aoti_torch_device_type_cpu(), 0, &made));
+  return Tensor(made);
 }
 Sizes sizes_of(const Tensor& t) { return Sizes(t.sizes().begin(), t.sizes().end()); }
 void* data_of(const Tensor& t) { return t.data_ptr(); }
 
 // A gradient to add up, of the size of t, in the type that kernels compute in; empty if not wanted.
-Tensor new_gradient(const Tensor& t, bool wanted) { return new_empty(t, wanted ? sizes_of(t) : Sizes{0}, t.scalar_type()); }
+Tensor new_gradient(const Tensor& t, bool wanted) { return new_empty(t, wanted ? sizes_of(t) : Sizes{0}); }
+Tensor new_like(const Tensor& t) {  // in the order of memory that t has
+  return t.is_contiguous() ? new_empty(t, sizes_of(t)) : torch::stable::empty_like(t);
+}
 Tensor in_type_of(const Tensor& gradient, const Tensor& like) {
   return gradient.scalar_type() == like.scalar_type() ? gradient : torch::stable::to(gradient, like.scalar_type());
 }
@@ -277,7 +292,7 @@ void pool_into(const Tensor& z, const Tensor& p_given, const OptionalTensor& cen
 
 Tensor lp_pool(const Tensor& z, const Tensor& p, const OptionalTensor& center, int64_t dim) {
   STD_TORCH_CHECK(dim >= 0 && dim < z.dim(), "dim must be a dimension of z");
-  const Tensor u = new_empty(z, without_dim(z, dim), z.scalar_type());
+  const Tensor u = new_empty(z, without_dim(z, dim));
   pool_into(z, p, center, dim, u);
   return u;
 }
@@ -311,7 +326,7 @@ Tensor backward_into(const Tensor& grad, const Tensor& z, const Tensor& p_given,
 
 std::tuple<Tensor, Tensor, Tensor> lp_pool_backward(const Tensor& grad, const Tensor& z, const Tensor& p,
                                                     const OptionalTensor& center, int64_t dim, bool need_p, bool need_center) {
-  const Tensor dz = torch::stable::empty_like(z);
+  const Tensor dz = new_like(z);
   Tensor dcenter;
   const Tensor dp = backward_into(grad, z, p, center, dim, need_p, need_center, dz, dcenter);
   return {dz, dp, dcenter};
@@ -418,14 +433,14 @@ Tensor lp_pool_nd(const Tensor& z_given, const Tensor& p_given, Sizes kernel, Si
 std::tuple<Tensor, Tensor> lp_pool_nd_backward(const Tensor& grad_given, const Tensor& z_given, const Tensor& p_given, Sizes kernel,
                                                Sizes stride, Sizes padding, Sizes dilation, bool ceil_mode,
                                                bool count_include_pad, bool need_p) {
-  Tensor z = at_least_float(z_given), dz = torch::stable::empty_like(z);
+  Tensor z = at_least_float(z_given), dz = new_like(z);
   const Tensor grad = at_least_float(grad_given), p = parameter("p", p_given, z);
   check_cpu("grad", grad);
   const auto alike = [](const Tensor& a, const Tensor& b) {
     return std::equal(a.strides().begin(), a.strides().end(), b.strides().begin());
   };
   Tensor sums = dz;
-  if (!alike(z, dz)) z = torch::stable::contiguous(z), sums = torch::stable::empty_like(z);
+  if (!alike(z, dz)) z = torch::stable::contiguous(z), sums = new_like(z);
   torch::stable::zero_(sums);
   Tensor dp = new_gradient(p, need_p), none;
   Plan plan;
@@ -477,7 +492,7 @@ Tensor lp_pool_segments(const Tensor& z, const Tensor& p_given, const Tensor& of
   const Tensor p = parameter("p", p_given, z);
   Sizes sizes = sizes_of(z);
   sizes[0] = offsets.numel() - 1;
-  const Tensor u = new_empty(z, sizes, z.scalar_type());
+  const Tensor u = new_empty(z, sizes);
   Plan plan;
   plan.u.data = data_of(u);
   std::vector<Part> parts = {{&plan.u, with_front(Sizes(u.strides().begin(), u.strides().end()))}};
@@ -493,7 +508,7 @@ std::tuple<Tensor, Tensor> lp_pool_segments_backward(const Tensor& grad, const T
   Sizes sizes = sizes_of(z);
   sizes[0] = offsets.numel() - 1;
   STD_TORCH_CHECK(grad.scalar_type() == z.scalar_type() && sizes_of(grad) == sizes, "grad must be like u");
-  const Tensor dz = torch::stable::empty_like(z);
+  const Tensor dz = new_like(z);
   Tensor dp = new_gradient(p, need_p), none;
   Plan plan;
   plan.dp_size = dp.numel();
@@ -513,7 +528,7 @@ std::tuple<Tensor, Tensor> lp_pool_segments_backward(const Tensor& grad, const T
 Tensor dropout(const Tensor& x_given, double rate, int64_t seed) {
   check_cpu("x", x_given);
   STD_TORCH_CHECK(x_given.scalar_type() == ScalarType::Float, "x must be float32");
-  const Tensor x = torch::stable::contiguous(x_given), y = torch::stable::empty_like(x);
+  const Tensor x = torch::stable::contiguous(x_given), y = new_like(x);
   share(x.numel(), x.numel(), 1, [&](int64_t, int64_t first, int64_t last) {
     kernels().dropout(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), first, last, float(rate), uint64_t(seed));
   });

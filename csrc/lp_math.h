@@ -171,16 +171,18 @@ template <class T> struct Ratio {
   }
 };
 
-// 2^(whole + part) for exponents of at most 0; whole may be large, part is small.
+// 2^x for x of at most 0, or -0 to 0 more by rounding: x is whole + part, where part is small.
 template <class T> INLINE Vec<T> exp2(Vec<T> whole, Vec<T> part) {
   const T magic = T(1.5) * T(typename Number<T>::Int(1) << Number<T>::DIGITS);  // rounds when added
-  whole = larger(whole, all(T(Number<T>::LOWEST)));
+  // The larger of two negative numbers has the smaller bits.
+  whole = as<Vec<T>>(smaller(as<Bits<T>>(whole), as<Bits<T>>(all(T(Number<T>::LOWEST)))));
   const Vec<T> rounded = whole + part + magic;
   const Vec<T> f = whole - (rounded - magic) + part;
   const Vec<T> y = f * polynomial<2>(f, Number<T>::EXP2) + T(1);
   return as<Vec<T>>(as<Bits<T>>(y) + (as<Bits<T>>(rounded) << Number<T>::DIGITS));
 }
-template <class T> INLINE Vec<T> exp2(Vec<T> x) { return exp2<T>(x, Vec<T>{}); }
+// The compiler leaves a sum with -0 out, as that changes nothing.
+template <class T> INLINE Vec<T> exp2(Vec<T> x) { return exp2<T>(x, all(T(-0.0))); }
 
 // (s/N)^(1/p), with what it is made of.
 template <class T> struct Root {
@@ -330,7 +332,7 @@ template <class T, bool SHARED, int ROWS> class Math {
 
   // m and unit, the largest |b_i|; returns the lanes that need double precision. Bits of
   // non-negative numbers are in the order of the numbers, and NaN is beyond infinity.
-  I find_largest(int t, bool backward) const {
+  INLINE I find_largest(int t, bool backward) const {
     using U = Bits<T>;
     I most = {};
     U least = ~U{};
@@ -378,7 +380,7 @@ template <class T, bool SHARED, int ROWS> class Math {
     put(c.p, t, infinite ? all(T(HUGE_ORDER)) : get(c.p, t));
   }
 
-  V sum_powers(int t) const {
+  INLINE V sum_powers(int t) const {
     const V p = get(c.p, t);
     const Ratio<T> ratio(get(c.unit, t));
     return add_up<Sums>(t, [&](Sums& sums, T* b, T*) __attribute__((always_inline)) {
@@ -388,7 +390,7 @@ template <class T, bool SHARED, int ROWS> class Math {
   }
 
   // sum 2^(p L) and sum 2^(p L) L; the entries become sign(b) 2^((p-1) L).
-  Sums sum_slopes(int t) const {
+  INLINE Sums sum_slopes(int t) const {
     const V less_1 = get(c.p, t) - T(1);
     const Ratio<T> ratio(get(c.unit, t));
     return add_up<Sums>(t, [&](Sums& sums, T* at, T* log_at) __attribute__((always_inline)) {

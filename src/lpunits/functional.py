@@ -55,7 +55,7 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
         _check_device("center", center, z)
     if inside_a_transform(z, p, center):
         return plain.differentiable(z, p, center, dim)
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or _batching():
+    if torch._C._are_functorch_transforms_active() or recorded():
         return ops.lp_pool(z, p, center, dim)  # type: ignore[no-any-return]
     return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -114,7 +114,7 @@ def lp_pool_windows(
     z is ``(batch, channels, ...)``, with zeros around it that count.
     """
     _check_device("order", p, z)
-    if torch.onnx.is_in_onnx_export() and torch._C._get_tracing_state():
+    if torch._C._get_tracing_state() and torch.onnx.is_in_onnx_export():
         raise NotImplementedError(
             "torch.onnx.export(dynamo=False) has no windows of every size: use dynamo=True"
         )
@@ -126,16 +126,18 @@ def lp_pool_windows(
 
 def inside_a_transform(*tensors: Tensor | None) -> bool:
     """Whether someone has to see what an operator is made of."""
-    return (
-        torch.onnx.is_in_onnx_export()
-        or (torch._C._are_functorch_transforms_active() and not _batching())
-        or (
-            forward_ad._current_level >= 0
-            and any(
-                t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors
-            )
-        )
+    if torch._C._are_functorch_transforms_active() and not _batching():
+        return True
+    if recorded():
+        return torch.onnx.is_in_onnx_export()
+    return forward_ad._current_level >= 0 and any(
+        t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors
     )
+
+
+def recorded() -> bool:
+    """Whether a graph is being made of what is called."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
 def _batching() -> bool:
@@ -213,5 +215,7 @@ def _check_center(shape: torch.Size, z_shape: torch.Size) -> None:
 
 def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
     """Whether ``shape`` can be expanded to ``target`` without enlarging it."""
+    if shape == target[len(target) - len(shape) :]:  # nearly always
+        return True
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(size in (1, goal) for size, goal in pairs)

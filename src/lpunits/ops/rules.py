@@ -84,7 +84,7 @@ def pool_gradients(
     needs: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients in z, p and center that are needed, by ``lp_pool_backward``."""
-    dz, dp, dcenter = ops.lp_pool_backward(grad, z, p, center, dim, needs[1], needs[2])
+    dz, dp, dcenter = ops.lp_pool_backward.default(grad, z, p, center, dim, needs[1], needs[2])
     return dz if needs[0] else None, dp if needs[1] else None, dcenter if needs[2] else None
 
 
