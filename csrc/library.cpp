@@ -198,6 +198,7 @@ void run_forward(const Plan& plan, int64_t values) {
 }
 
 template <class T> void round_to(const double* sums, int64_t size, Tensor& to) {
+  if (!size) return;
   T* at = static_cast<T*>(to.mutable_data_ptr());
   for (int64_t k = 0; k < size; ++k) at[k] = T(sums[k]);
 }

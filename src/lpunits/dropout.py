@@ -32,6 +32,7 @@ class Dropout(nn.Dropout):
             and input.device.type == "cpu"
             and input.dtype is torch.float32
             and not torch.compiler.is_compiling()
+            and not torch._C._are_functorch_transforms_active()
             and not inside_a_transform(input)
         ):
             return super().forward(input)
