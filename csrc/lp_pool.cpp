@@ -161,25 +161,27 @@ class Walk {
   }
 };
 
+// An entry of a window: how far it is from the window's start, along each dimension and in memory.
+struct Place { int64_t along[lpunits::MOST_SPACE], at; };
+
 // One entry of all windows of a tile: where it is, and the lanes in which it is inside of the image.
 struct Entry { int64_t at, step, begin, end; };
 
-inline Entry window_entry(const Plan& plan, const Tile& tile, int64_t i) {
-  Entry entry = {0, plan.z.lane, 0, tile.count};
-  for (int s = plan.spaces - 1; s >= 0; --s) {
+INLINE Entry window_entry(const Plan& plan, const Tile& tile, const Place& place) {
+  Entry entry = {place.at, plan.z.lane, 0, tile.count};
+  for (int s = 0; s < plan.spaces; ++s) {
     const Space& space = plan.space[s];
-    const int64_t k = i % space.kernel, o = tile.window[s];
-    i /= space.kernel;
-    const int64_t x = o * space.stride - space.padding + k * space.dilation;
-    entry.at += x * space.step;
-    if (space.dim >= 0) {
-      if (x < 0 || x >= space.size) entry.end = 0;
-      continue;
+    const int64_t start = tile.window[s] * space.stride - space.padding, x = start + place.along[s];
+    entry.at += start * space.step;
+    if (space.dim < 0) {
+      entry.step = space.stride * space.step;
+      const int64_t last = x + (tile.count - 1) * space.stride;
+      if (x < 0) entry.begin = (-x + space.stride - 1) / space.stride;
+      if (last >= space.size && entry.end)
+        entry.end = x >= space.size ? 0 : (space.size - x + space.stride - 1) / space.stride;
+    } else if (x < 0 || x >= space.size) {
+      entry.end = 0;
     }
-    entry.step = space.stride * space.step;
-    if (x < 0) entry.begin = (-x + space.stride - 1) / space.stride;
-    const int64_t inside = x >= space.size ? 0 : (space.size - x + space.stride - 1) / space.stride;
-    if (inside < entry.end) entry.end = inside;
   }
   if (entry.begin > entry.end) entry.begin = entry.end;
   return entry;
@@ -204,6 +206,7 @@ template <class T, class S> class Pool {
   Chunk<T> c = {};
   int64_t first[MOST_TILES + 1], last_row[MOST_TILES];
   bool backward;
+  Place* places;  // of the entries of a window
 
  public:
   static int64_t rows(const Plan& plan, int64_t entries) {
@@ -213,12 +216,17 @@ template <class T, class S> class Pool {
     const int64_t tiles = CHUNK_ROWS / (rows(plan, plan.rows) + 1);
     return tiles < 1 ? 1 : tiles > MOST_TILES ? MOST_TILES : tiles;
   }
+  static int64_t places_bytes(const Plan& plan) {
+    return plan.spaces ? (plan.rows * int64_t(sizeof(Place)) + BYTES - 1) / BYTES * BYTES : 0;
+  }
   static int64_t bytes(const Plan& plan, int64_t tiles) {
-    return (2 * rows(plan, plan.rows) + 11) * tiles * BYTES;
+    return (2 * rows(plan, plan.rows) + 11) * tiles * BYTES + places_bytes(plan);
   }
 
   Pool(const Plan& plan, int64_t tiles, void* scratch, bool backward) : plan(plan), backward(backward) {
-    T* at = static_cast<T*>(scratch);
+    places = static_cast<Place*>(scratch);
+    if (plan.spaces) find_places();
+    T* at = reinterpret_cast<T*>(static_cast<char*>(scratch) + places_bytes(plan));
     const auto take = [&](int64_t vectors) { return at += vectors * W, at - vectors * W; };
     c.b = take(rows(plan, plan.rows) * tiles), c.log = take(rows(plan, plan.rows) * tiles);
     for (T** numbers : {&c.p, &c.n, &c.grad, &c.u, &c.dp, &c.m, &c.unit, &c.s, &c.moment})
@@ -254,7 +262,7 @@ template <class T, class S> class Pool {
       for (int64_t i = 0; i < rows(plan, tile.rows); ++i) {
         const T* row = c.b + (first[t] + i) * W;
         if (plan.spaces) {  // windows overlap; dz is of the type T
-          const Entry entry = window_entry(plan, tile, i);
+          const Entry entry = window_entry(plan, tile, places[i]);
           T* dz = static_cast<T*>(plan.dz.data) + tile.dz + entry.at;
           if (entry.step == 1 && entry.begin == 0 && entry.end == W)
             for (int k = 0; k < W; ++k) dz[k] += row[k];
@@ -329,24 +337,48 @@ template <class T, class S> class Pool {
     }
   }
 
+  void find_places() {
+    for (int64_t i = 0; i < plan.rows; ++i) {
+      int64_t rest = i;
+      places[i].at = 0;
+      for (int s = plan.spaces - 1; s >= 0; --s) {
+        const Space& space = plan.space[s];
+        places[i].along[s] = rest % space.kernel * space.dilation;
+        places[i].at += places[i].along[s] * space.step;
+        rest /= space.kernel;
+      }
+    }
+  }
+
   void read_windows(const Tile& tile, int t) {
     const S* z = static_cast<const S*>(plan.z.data) + tile.z;
     for (int64_t i = 0; i < tile.rows; ++i) {
-      const Entry entry = window_entry(plan, tile, i);
+      const Entry entry = window_entry(plan, tile, places[i]);
       T* row = c.b + (first[t] + i) * W;
-      if (entry.begin == 0 && entry.end == W)
+      if (entry.begin == 0 && entry.end == W && entry.step == 1)
+        store(row, load_as<T>(z + entry.at));
+      else if (entry.begin == 0 && entry.end == W)
         gather<T>(z + entry.at, entry.step, W, T(0), row);
       else
         for (int k = 0; k < W; ++k)
           row[k] = k >= entry.begin && k < entry.end ? T(read(z[entry.at + k * entry.step])) : T(0);
     }
-    for (int k = 0; k < W; ++k) {
-      int64_t n = 1;
-      for (int s = 0; s < plan.spaces; ++s) {
-        const Space& space = plan.space[s];
-        n *= entries_that_count(space, tile.window[s] + (space.dim < 0 ? k : 0), plan.count_include_pad);
-      }
-      c.n[t * W + k] = T(n > 0 ? n : 1);
+    int64_t n = 1;  // of the entries that count, along the dimensions in which all lanes agree
+    const Space* along_lanes = nullptr;
+    for (int s = 0; s < plan.spaces; ++s) {
+      const Space& space = plan.space[s];
+      if (space.dim < 0) along_lanes = &space;
+      else n *= entries_that_count(space, tile.window[s], plan.count_include_pad);
+    }
+    const auto counted = [&](int64_t k) {
+      return n * (along_lanes ? entries_that_count(*along_lanes, tile.lane + k, plan.count_include_pad) : 1);
+    };
+    // Windows lose entries at the two ends alone.
+    const int64_t first_count = counted(0), last_count = counted(tile.count - 1);
+    const bool equal = !along_lanes || (first_count == last_count && first_count == n * along_lanes->kernel);
+    for (int64_t k = 0; k < W; ++k) {
+      const int64_t count = equal ? first_count : counted(k < tile.count ? k : tile.count - 1);
+      c.n[t * W + k] = T(count > 0 ? count : 1);
     }
   }
 
