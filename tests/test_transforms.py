@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
-from lpunits import MLP, GlobalLpPool, LpLinear, LpPool2d, lp_pool, reference
+from lpunits import MLP, GlobalLpPool, LpLinear, LpPool2d, lp_pool, ops, reference
 
 DOUBLE = torch.float64
 
@@ -192,6 +192,7 @@ class TestExport:
                 torch.onnx.export(net, (example,), path, **dynamic)
             elif way == "program":  # which holds the operator, to be decomposed
                 program = torch.export.export(net, (example,), dynamic_shapes=[{0: self.batch}])
+                program = program.run_decompositions(ops.decompositions)
                 torch.onnx.export(program, (example,), path, **dynamic)
             else:
                 names = {"input_names": ["x"], "dynamic_axes": {"x": {0: "batch"}}}

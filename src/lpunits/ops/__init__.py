@@ -21,9 +21,10 @@ from torch import Tensor
 
 from lpunits.ops import plain, rules
 from lpunits.ops.cpu import compiled, status
+from lpunits.ops.rules import decompositions
 from lpunits.ops.schemas import library, ops
 
-__all__ = ["compiled", "ops", "plain", "rules", "status"]
+__all__ = ["compiled", "decompositions", "ops", "plain", "rules", "status"]
 
 
 def _implement(target: Callable[[], Any], key: str) -> None:

@@ -268,10 +268,11 @@ for _name, _rule in (
 ):
     torch.library.register_vmap(f"lpunits::{_name}", _rule, lib=library)
 
-# ---------------------------------------------------------------- decompositions, for ONNX
+# ---------------------------------------------------------------- decompositions
 
-for _operator, _function in (
-    (ops.lp_pool.default, plain.differentiable),
-    (ops.lp_pool_nd.default, plain.pool_nd),
-):
-    torch._decomp.register_decomposition([_operator])(_function)
+#: What the operators of an exported program are made of, for ``program.run_decompositions``.
+#: torch's global table would be the wrong place: Inductor and fake tensors read it too.
+decompositions = {
+    ops.lp_pool.default: plain.differentiable,
+    ops.lp_pool_nd.default: plain.pool_nd,
+}
