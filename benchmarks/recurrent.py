@@ -97,7 +97,8 @@ def loop(net: DTRNN, pool: Callable[..., Tensor], x: Tensor) -> Tensor:
         return pool(z, layer.order, center=layer.center, dim=-2)
 
     h = x.new_zeros(x.shape[1], HIDDEN)
-    U, W, b = layer.weight.flatten(0, 1), net.hidden.weight, net.hidden.bias
+    U, W = layer.weight.flatten(0, 1) / net.scales[0], net.hidden.weight / net.scales[-1]
+    b = net.hidden.bias
     return reference.dtrnn(x, h, net.input.weight, [f], U, W, b)
 
 

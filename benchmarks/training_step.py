@@ -213,6 +213,7 @@ def _contestant(
     for layer in twin if isinstance(twin, nn.Sequential) else [twin]:
         if isinstance(layer, LpLinear):
             h = reference.lp_linear(h, layer.weight, layer.center, layer.rho)
+            h = h if layer.bias is None else h + layer.bias
         else:
             h = layer(h)
     upstream = torch.randn(h.shape)

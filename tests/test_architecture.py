@@ -14,13 +14,15 @@ ALLOWED = {
     "ops": set(),
     "functional": {"ops"},
     "orders": set(),
-    "layers": {"functional", "orders"},
+    "start": set(),
+    "layers": {"functional", "orders", "start"},
     "dropout": {"functional", "ops"},
     "mlp": {"dropout", "layers", "orders"},
     "recurrence": {"functional", "ops"},
-    "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence"},
+    "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence", "start"},
     "optim": {"ops"},
-    "__init__": {"dropout", "functional", "layers", "mlp", "optim", "orders", "rnn"},
+    "diagnosis": {"layers", "orders", "rnn"},
+    "__init__": {"diagnosis", "dropout", "functional", "layers", "mlp", "optim", "orders", "rnn"},
 }
 
 

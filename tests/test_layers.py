@@ -20,7 +20,7 @@ from lpunits import (
     param_groups,
     reference,
 )
-from lpunits.layers import keep_size_
+from lpunits.start import STARTS
 
 INF = math.inf
 
@@ -40,7 +40,7 @@ class TestLpLinear:
         assert layer.order.shape == (6,)
 
     def test_bias_is_added_after_the_root_and_center_can_be_left_out(self):
-        layer = LpLinear(20, 6, 4, bias=True, center=False)
+        layer = LpLinear(20, 6, 4, bias=True, center=False, start="zero")
         assert layer.center is None
         x = torch.randn(9, 20)
         before = layer(x)
@@ -72,13 +72,15 @@ class TestLpLinear:
             nn.init.normal_(parameter)
         layer.reset_parameters()
         assert torch.equal(layer.order, torch.full((6,), 2.5))
-        assert not layer.center.any()
-        assert not layer.bias.any()
+        assert (layer.bias == layer.bias[0]).all()
         assert not torch.equal(layer.weight, before)
+        zero = LpLinear(20, 6, 4, bias=True, start="zero")
+        assert not zero.center.any()
+        assert not zero.bias.any()
 
-    def test_construction_draws_only_its_weights_from_the_global_generator(self):
+    def test_a_start_at_zero_draws_only_its_weights_from_the_global_generator(self):
         torch.manual_seed(3)
-        LpLinear(20, 6, 4)
+        LpLinear(20, 6, 4, start="zero")
         after = torch.rand(())
         torch.manual_seed(3)
         torch.rand(4, 6, 20)
@@ -152,30 +154,49 @@ class TestOrders:
 
 @pytest.mark.parametrize("order", [2.0, 3.0, 4.0, 6.0, 8.0])
 @pytest.mark.parametrize("shift", [0.0, 5.0], ids=["centred", "shifted"])
-def test_a_deep_stack_keeps_the_variance_of_its_input(order, shift):
-    """Both over all outputs and over the samples of each unit; required: a factor of 3."""
+@pytest.mark.parametrize("start", STARTS)
+def test_a_deep_stack_keeps_the_variance_of_its_input(order, shift, start):
+    """The variance over the samples of each unit; required: a factor of 3 after ten layers."""
     x = torch.randn(1024, 64) + shift
     for _ in range(10):
-        y = LpLinear(64, 64, 4, order=order)(x).detach()
-        assert 2 / 3 < y.var() / x.var() < 3 / 2
+        y = LpLinear(64, 64, 4, order=order, start=start)(x).detach()
         assert 2 / 3 < y.var(0).mean() / x.var(0).mean() < 3 / 2
         x = y
-    assert 1 / 3 < x.var() < 3
+    assert 1 / 3 < x.var(0).mean() < 3
 
 
-def test_maxout_linear_keeps_the_variance_too():
+@pytest.mark.parametrize("start", STARTS)
+def test_maxout_linear_keeps_the_variance_too(start):
     x = torch.randn(1024, 64)
     for _ in range(10):
-        y = MaxoutLinear(64, 64, 4)(x).detach()
-        assert 2 / 3 < y.var() / x.var() < 3 / 2
+        y = MaxoutLinear(64, 64, 4, start=start)(x).detach()
+        assert 2 / 3 < y.var(0).mean() / x.var(0).mean() < 3 / 2
         x = y
 
 
-@pytest.mark.parametrize("layer", [LpLinear(64, 64, 4), MaxoutLinear(64, 64, 4)])
-def test_the_other_start_keeps_the_mean_square(layer):
-    keep_size_(layer.weight, layer.initial_outputs())
-    x = torch.randn(1024, 64)
-    assert layer(x).square().mean().item() == pytest.approx(1.0, rel=0.1)
+@pytest.mark.parametrize("order", [1.5, 3.0, INF])
+def test_before_dropout_a_unit_has_the_size_of_its_input_and_a_bias_takes_its_mean_away(order):
+    layer = LpLinear(64, 512, 4, order=order, bias=True)
+    layer.reset_parameters(dropped=True)
+    u = layer(torch.randn(1024, 64)).detach()
+    assert abs(u.mean().item()) < 0.1
+    assert (u - layer.bias).square().mean().item() == pytest.approx(1.0, rel=0.1)
+
+
+def test_before_dropout_the_biases_of_maxout_units_take_their_mean_away():
+    layer = MaxoutLinear(64, 512, 4)
+    layer.reset_parameters(dropped=True)
+    assert abs(layer(torch.randn(1024, 64)).mean().item()) < 0.1
+
+
+@pytest.mark.parametrize("activation", [LpLinear, MaxoutLinear])
+def test_a_start_at_zero_is_homogeneous_and_a_spread_one_is_not(activation):
+    x = torch.randn(9, 20)
+    zero, spread = (activation(20, 6, 4, start=start) for start in STARTS[::-1])
+    torch.testing.assert_close(zero(3 * x), 3 * zero(x))
+    assert not torch.allclose(spread(3 * x), 3 * spread(x), rtol=0.05)
+    with pytest.raises(ValueError, match=r"start must be one of .*, got 'warm'"):
+        activation(20, 6, 4, start="warm")
 
 
 def test_few_inputs_keep_all_of_their_directions():

@@ -51,7 +51,7 @@ def plain_loop(net, x, h, masks=None):
     def pooled(index, layer):
         def f(z):
             if index:
-                z = nn.functional.linear(z, layer.weight.flatten(0, -2))
+                z = nn.functional.linear(z, layer.weight.flatten(0, -2) / net.scales[index])
             if isinstance(layer, nn.Linear):
                 u = getattr(torch, net.activation)(z + layer.bias)
             else:
@@ -66,8 +66,8 @@ def plain_loop(net, x, h, masks=None):
         return f
 
     layers = [pooled(index, layer) for index, layer in enumerate(net.layers)]
-    U = net.layers[0].weight.flatten(0, -2)
-    W, b = net.hidden.weight, net.hidden.bias
+    U = net.layers[0].weight.flatten(0, -2) / net.scales[0]
+    W, b = net.hidden.weight / net.scales[-1], net.hidden.bias
     return reference.dtrnn(x, h, net.input.weight, layers, U, W, b)
 
 
@@ -177,7 +177,7 @@ def test_dropout(per, recompute):
     torch.set_rng_state(generator)
     shape = (150,) if per == "step" else (3,)
     masks = [Dropout(0.4)(torch.ones(*shape, n, dtype=DOUBLE)) for n in (6, 7)]
-    assert 0.3 < (masks[0] == 0).double().mean() < 0.5
+    assert 0.2 < (masks[0] == 0).double().mean() < 0.6
     true, state = [], h[0]
     for t in range(50):
         now = [m[3 * t : 3 * t + 3] if per == "step" else m for m in masks]

@@ -1,6 +1,7 @@
 """Learned-norm pooling for PyTorch: exact at every input, the norm's order learned per unit."""
 
 from lpunits import optim
+from lpunits.diagnosis import diagnose
 from lpunits.dropout import Dropout
 from lpunits.functional import lp_pool, maxout
 from lpunits.layers import (
@@ -30,6 +31,7 @@ __all__ = [
     "LpPool2d",
     "LpPool3d",
     "MaxoutLinear",
+    "diagnose",
     "lp_pool",
     "maxout",
     "optim",

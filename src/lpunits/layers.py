@@ -1,6 +1,5 @@
 """The layers: thin modules around :func:`~lpunits.lp_pool` and :func:`~lpunits.maxout`."""
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +8,7 @@ from torch.nn.functional import linear
 
 from lpunits.functional import check_floating, lp_pool, lp_pool_windows, maxout
 from lpunits.orders import Ordered, Orders
+from lpunits.start import check_start, deviation, draw_, projections, spread, spread_
 
 
 class LpLinear(Ordered):
@@ -19,9 +19,9 @@ class LpLinear(Ordered):
         u_j = \Bigl( \frac{1}{N} \sum_{i=1}^{N} |w_{ij}^\top x - c_{ij}|^{p_j} \Bigr)^{1/p_j}
         \; (+\, b_j), \qquad p_j = 1 + \log(1 + e^{\rho_j})
 
-    The weights start at a scale that keeps the variance of a signal through any number of layers:
-    see :func:`lpunits.layers.keep_variance_`. Of a sparse input, ``x.to_sparse()``, only those
-    entries are multiplied that are not 0.
+    Weights and centres start at a scale that keeps the variance of a signal through any number of
+    layers (:mod:`lpunits.start`). Of a sparse input, ``x.to_sparse()``, only those entries are
+    multiplied that are not 0.
 
     >>> layer = LpLinear(784, units=240, filters=5, order=3.0)
     >>> layer(torch.randn(32, 784)).shape
@@ -37,8 +37,10 @@ class LpLinear(Ordered):
             order stays. An order of exactly 1 lies at the flat end of the softplus and hardly
             moves: start from 1.1 if it should.
         learn_order: Whether ``rho`` is a parameter; if not, it is a buffer.
-        center: Whether the projections have learned centres ``c`` (they start at 0).
+        center: Whether the projections have learned centres ``c``.
         bias: Whether a learned bias is added to each unit after the root.
+        start: ``"spread"``: centres start from a normal distribution, a bias at minus the mean
+            output; ``"zero"``: both start at 0, as in the paper.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
 
@@ -60,30 +62,47 @@ class LpLinear(Ordered):
         learn_order: bool = True,
         center: bool = True,
         bias: bool = False,
+        start: str = "spread",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(in_features=in_features, units=units, filters=filters)
+        check_start(start)
         super().__init__(units, order, learn_order, device, dtype)
         self.in_features, self.units, self.filters = in_features, units, filters
+        self.start = start
         self.weight = _parameter((filters, units, in_features), device, dtype)
         self.center = _parameter((filters, units), device, dtype) if center else None
         self.bias = _parameter((units,), device, dtype) if bias else None
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw new weights; set centres and bias to 0 and the orders to where they started."""
+    def reset_parameters(self, *, dropped: bool = False) -> None:
+        """Draw new weights and centres, and set the orders to where they started.
+
+        Args:
+            dropped: Whether dropout follows the layer, which then passes on the mean square of its
+                input instead of its variance.
+        """
         super().reset_parameters()
-        keep_variance_(self.weight, self.initial_outputs())
-        for zero in (self.center, self.bias):
-            if zero is not None:
-                nn.init.zeros_(zero)
+        outputs = self.initial_outputs()
+        scale = outputs.square().mean((0, 1)).sqrt() if dropped else deviation(outputs)
+        draw_(self.weight, scale, zero_sum=not dropped)
+        with torch.no_grad():
+            if self.center is not None:
+                spread_(self.center, self._spread).div_(scale.to(self.center))
+            if self.bias is not None:
+                mean = outputs.mean((0, 1)) / scale
+                self.bias.copy_(-mean if self.start == "spread" else torch.zeros_like(mean))
+
+    @property
+    def _spread(self) -> float:
+        return spread(self.in_features) if self.center is not None and self.start == "spread" else 0
 
     def initial_outputs(self) -> Tensor:
-        """What the units make of standard normal projections, ``(samples, units)``."""
+        """What units make of standard normal projections, ``(centres, samples, units)``."""
         orders, unit = torch.tensor(self.initial_order, device="cpu").unique(return_inverse=True)
-        samples = normal_samples(self.filters).expand(-1, -1, len(orders))
-        return lp_pool(samples, orders, dim=1)[:, unit]
+        z = projections(self.filters, self._spread).expand(-1, -1, -1, len(orders))
+        return lp_pool(z, orders, dim=-2)[..., unit]
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
@@ -109,6 +128,7 @@ class MaxoutLinear(nn.Module):
         units: Size of the output's last dimension.
         filters: Projections per unit, often called pieces.
         bias: Whether each projection has a learned bias, ``(filters, units)``.
+        start: ``"spread"``: biases start from a normal distribution; ``"zero"``: at 0.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
     """
@@ -120,25 +140,38 @@ class MaxoutLinear(nn.Module):
         filters: int,
         *,
         bias: bool = True,
+        start: str = "spread",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(in_features=in_features, units=units, filters=filters)
+        check_start(start)
         super().__init__()
         self.in_features, self.units, self.filters = in_features, units, filters
+        self.start = start
         self.weight = _parameter((filters, units, in_features), device, dtype)
         self.bias = _parameter((filters, units), device, dtype) if bias else None
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw new weights and set the biases to 0."""
-        keep_variance_(self.weight, self.initial_outputs())
+    def reset_parameters(self, *, dropped: bool = False) -> None:
+        """Draw new weights and biases; see :meth:`LpLinear.reset_parameters`."""
+        outputs = self.initial_outputs()
+        scale = outputs.square().mean((0, 1)).sqrt() if dropped else deviation(outputs)
+        draw_(self.weight, scale, zero_sum=not dropped)
         if self.bias is not None:
-            nn.init.zeros_(self.bias)
+            with torch.no_grad():
+                spread_(self.bias, self._spread)
+                if dropped and self.start == "spread":  # a shift of all filters is one of the unit
+                    self.bias.sub_(outputs.mean().to(self.bias))
+                self.bias.div_(scale.to(self.bias))
+
+    @property
+    def _spread(self) -> float:
+        return spread(self.in_features) if self.bias is not None and self.start == "spread" else 0
 
     def initial_outputs(self) -> Tensor:
-        """What a unit makes of standard normal projections, ``(samples, 1)``."""
-        return maxout(normal_samples(self.filters), dim=1)
+        """What a unit makes of standard normal projections, ``(centres, samples, 1)``."""
+        return maxout(projections(self.filters, self._spread), dim=-2)
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
@@ -359,65 +392,6 @@ class GlobalLpPool(Ordered):
     def extra_repr(self) -> str:
         """Size and orders."""
         return f"channels={self.channels}, {super().extra_repr()}"
-
-
-def keep_variance_(weight: Tensor, outputs: Tensor) -> None:
-    r"""Draw weights such that the units pass on the variance of their input, whatever its mean.
-
-    Two things are needed. The outputs of a norm are all positive, and this common mean would swamp
-    the differences between samples in the next layer, which then shrink by a factor N in every
-    layer. So each filter's weights are made to sum to zero. (Not below 16 inputs: there it would
-    cost the filters a noticeable part of their freedom.) Then they are divided by the standard
-    deviation of what a unit makes of standard normal projections.
-
-    >>> layer = LpLinear(64, units=64, filters=4)
-    >>> keep_variance_(layer.weight, layer.initial_outputs())
-    >>> layer.weight.sum(-1).abs().max().item() < 1e-5
-    True
-
-    Args:
-        weight: ``(filters, units, in_features)``, overwritten.
-        outputs: Samples of the units' outputs, see :meth:`LpLinear.initial_outputs`.
-    """
-    with torch.no_grad():
-        _draw(weight)
-        if weight.shape[-1] >= 16:
-            weight -= weight.mean(-1, keepdim=True)
-        weight /= outputs.std(0).to(weight).unsqueeze(-1)
-
-
-def keep_size_(weight: Tensor, outputs: Tensor) -> None:
-    r"""Draw weights such that the units pass on the mean square of their input.
-
-    This is the choice under dropout. Its noise grows with the mean of what it drops, which
-    :func:`keep_variance_` lets grow to several standard deviations.
-
-    >>> layer = LpLinear(64, units=64, filters=4)
-    >>> keep_size_(layer.weight, layer.initial_outputs())
-    >>> x = torch.randn(1000, 64)
-    >>> 0.8 < layer(x).square().mean() / x.square().mean() < 1.25
-    tensor(True)
-
-    Args:
-        weight: ``(filters, units, in_features)``, overwritten.
-        outputs: Samples of the units' outputs, see :meth:`LpLinear.initial_outputs`.
-    """
-    with torch.no_grad():
-        _draw(weight)
-        weight /= outputs.square().mean(0).sqrt().to(weight).unsqueeze(-1)
-
-
-def _draw(weight: Tensor) -> None:
-    """Uniform values for which projections have the mean square of the input."""
-    bound = math.sqrt(3 / weight.shape[-1])
-    nn.init.uniform_(weight, -bound, bound)
-
-
-def normal_samples(filters: int) -> Tensor:
-    """Standard normal values, ``(samples, filters, 1)``, the same every time."""
-    samples = max(256, min(4096, 2**22 // filters))
-    generator = torch.Generator("cpu").manual_seed(0)
-    return torch.randn(samples, filters, 1, generator=generator, dtype=torch.float64, device="cpu")
 
 
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

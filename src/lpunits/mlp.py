@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from lpunits.dropout import Dropout, GaussianNoise
-from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, keep_size_
+from lpunits.layers import LpLinear, MaxoutLinear, check_sizes
 from lpunits.orders import Orders
 
 ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")
@@ -38,15 +38,17 @@ class MLP(nn.Sequential):
         order: The orders to start from, for ``"lp"``.
         learn_order: Whether the orders of ``"lp"`` are learned.
         center: Whether ``"lp"`` and ``"l2"`` units have centres.
-        bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root.
+        bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root; by default where
+            dropout follows, which would turn the mean of a unit into noise.
         normalization: ``"batch"`` or ``"layer"`` normalisation after the units, or ``"none"``.
             After them, because the values of a norm have a large common mean, which it takes away.
-        dropout: Probability to drop a hidden unit; the weights then start smaller, by
-            :func:`lpunits.layers.keep_size_`.
+        dropout: Probability to drop a hidden unit; the weights then start smaller.
         input_dropout: Probability to drop an input.
         noise: Standard deviation of Gaussian noise that training adds to what each hidden layer,
             and its normalisation, give; beside batch normalisation it may serve instead of dropout.
         input_noise: The same for the inputs.
+        start: Where centres and biases of ``"lp"``, ``"l2"`` and ``"maxout"`` units start:
+            ``"spread"`` or, as in the paper, at ``"zero"`` (:mod:`lpunits.start`).
         device: Where the parameters live.
         dtype: The dtype of the parameters.
     """
@@ -62,12 +64,13 @@ class MLP(nn.Sequential):
         order: Orders = 3.0,
         learn_order: bool = True,
         center: bool = True,
-        bias: bool = False,
+        bias: bool | None = None,
         normalization: str = "none",
         dropout: float = 0.0,
         input_dropout: float = 0.0,
         noise: float = 0.0,
         input_noise: float = 0.0,
+        start: str = "spread",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -99,17 +102,15 @@ class MLP(nn.Sequential):
         if activation in elementwise and set(groups) - {1}:
             raise ValueError(f"filters must be 1 for {activation} units, got {filters!r}")
 
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
         layers: list[nn.Module] = [GaussianNoise(input_noise)] if input_noise else []
         if input_dropout:
             layers.append(Dropout(input_dropout))
         for units, size in zip(hidden, groups, strict=True):
             if activation == "maxout":
-                layers.append(MaxoutLinear(in_features, units, size, device=device, dtype=dtype))
+                layers.append(MaxoutLinear(in_features, units, size, start=start, **place))
             elif activation in elementwise:
-                layers += [
-                    nn.Linear(in_features, units, device=device, dtype=dtype),
-                    elementwise[activation](),
-                ]
+                layers += [nn.Linear(in_features, units, **place), elementwise[activation]()]
             else:
                 layers.append(
                     LpLinear(
@@ -119,13 +120,13 @@ class MLP(nn.Sequential):
                         order=2.0 if activation == "l2" else order,
                         learn_order=learn_order and activation == "lp",
                         center=center,
-                        bias=bias,
-                        device=device,
-                        dtype=dtype,
+                        bias=dropout > 0 and start == "spread" if bias is None else bias,
+                        start=start,
+                        **place,
                     )
                 )
             if (normalize := NORMALIZATIONS[normalization]) is not None:
-                layers.append(normalize(units, device=device, dtype=dtype))
+                layers.append(normalize(units, **place))
             if noise:
                 layers.append(GaussianNoise(noise))
             if dropout:
@@ -134,9 +135,12 @@ class MLP(nn.Sequential):
         if dropout:
             for layer in layers:
                 if isinstance(layer, LpLinear | MaxoutLinear):
-                    keep_size_(layer.weight, layer.initial_outputs())
-        layers.append(nn.Linear(in_features, classes, device=device, dtype=dtype))
-        super().__init__(*layers)
+                    layer.reset_parameters(dropped=True)
+        output = nn.Linear(in_features, classes, **place)
+        if activation not in elementwise and start == "spread":
+            with torch.no_grad():
+                output.weight /= 3  # the mean of the units is about 3 standard deviations
+        super().__init__(*layers, output)
 
     def __getitem__(self, index: slice | int) -> Any:
         """A layer, or a part of the net as an ordinary Sequential."""

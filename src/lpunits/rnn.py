@@ -11,10 +11,11 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from lpunits.dropout import Dropout
 from lpunits.functional import check_floating, lp_pool, maxout
-from lpunits.layers import LpLinear, MaxoutLinear, check_sizes, normal_samples
+from lpunits.layers import LpLinear, MaxoutLinear, check_sizes
 from lpunits.mlp import ACTIVATIONS, MLP
 from lpunits.orders import Orders
 from lpunits.recurrence import ELEMENTWISE, Layer, brief, recur
+from lpunits.start import check_start, keep_changes_, projections
 
 Input = TypeVar("Input", Tensor, PackedSequence)
 Lengths = Tensor | Sequence[int]
@@ -29,6 +30,11 @@ class DTRNN(nn.Module):
     p fixed to 2), ``"maxout"``, ``"relu"``, ``"sigmoid"`` or ``"tanh"`` units, or several layers.
     The centres of Lp units are the biases of their projections. As tanh bounds the state, f need
     not be bounded.
+
+    U and W are kept times a power of two near the root of their inputs (``scales``). A step of an
+    optimiser like Adam moves every weight equally far; as units are all positive, that moves all
+    sums of W together, and a few steps would saturate the state. The larger a weight, the less such
+    a step matters.
 
     It is called like :class:`torch.nn.RNN` with one layer, and gives what that gives: the states of
     all steps, and the last one, which is how a later call goes on where this one ended.
@@ -54,6 +60,7 @@ class DTRNN(nn.Module):
         dropout: Probability to drop an intermediate unit.
         dropout_per: Whether a new mask is drawn for every ``"step"``, or one per ``"sequence"``
             (and call).
+        start: ``"spread"``, as described; ``"zero"``: the scales are 1, as in the paper.
         recompute: Whether to keep nothing but the states for the backward, which then makes the
             projections again, part by part: a quarter of the memory with two filters.
         device: Where the parameters live.
@@ -61,9 +68,12 @@ class DTRNN(nn.Module):
 
     Attributes:
         input: V, a :class:`torch.nn.Linear` without bias.
-        layers: f, with U as the weight of the first layer.
-        hidden: W, a :class:`torch.nn.Linear`.
+        layers: f, with U as the weight of the first layer, times its scale.
+        hidden: W, times its scale: a :class:`torch.nn.Linear`.
+        scales: What the weights of each of the layers, and of ``hidden``, are divided by.
     """
+
+    scales: Tensor
 
     def __init__(
         self,
@@ -79,6 +89,7 @@ class DTRNN(nn.Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         dropout_per: str = "step",
+        start: str = "spread",
         recompute: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -108,9 +119,10 @@ class DTRNN(nn.Module):
             raise ValueError(f"dropout must be a probability from 0 to below 1, got {dropout}")
         if dropout_per not in ("step", "sequence"):
             raise ValueError(f"dropout_per must be 'step' or 'sequence', got {dropout_per!r}")
+        check_start(start)
         self.input_size, self.hidden_size, self.activation = input_size, hidden_size, activation
         self.batch_first, self.recompute = batch_first, recompute
-        self.dropout, self.dropout_per = dropout, dropout_per
+        self.dropout, self.dropout_per, self.start = dropout, dropout_per, start
 
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         self.layers = nn.ModuleList()
@@ -119,28 +131,34 @@ class DTRNN(nn.Module):
             if activation in ELEMENTWISE:
                 layer: nn.Module = nn.Linear(inputs, size, bias=bias, **place)
             elif activation == "maxout":
-                layer = MaxoutLinear(inputs, size, group, bias=bias, **place)
+                layer = MaxoutLinear(inputs, size, group, bias=bias, start="zero", **place)
             else:
                 orders = 2.0 if activation == "l2" else order
                 learned = learn_order and activation == "lp"
                 options: dict[str, Any] = {"order": orders, "learn_order": learned, "center": bias}
-                layer = LpLinear(inputs, size, group, **options, **place)
+                layer = LpLinear(inputs, size, group, **options, start="zero", **place)
             self.layers.append(layer)
             inputs = size
         self.input = nn.Linear(input_size, groups[0] * sizes[0], bias=False, **place)
         self.hidden = nn.Linear(inputs, hidden_size, bias=bias, **place)
+        self.register_buffer("scales", torch.empty(len(sizes) + 1, **place))
+        self.register_load_state_dict_pre_hook(_without_scales)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw new weights, set biases and centres to 0 and the orders to where they started."""
-        for layer in self.layers:
+        modules = (*self.layers, self.hidden)
+        inputs = [module.get_parameter("weight").shape[-1] for module in modules]
+        scales = [2 ** round(math.log2(n) / 2) if self.start == "spread" else 1 for n in inputs]
+        for layer, scale in zip(self.layers, scales, strict=False):
             layer.reset_parameters()  # type: ignore[operator]
-            keep_changes_(layer.get_parameter("weight"), self._slopes(layer))
+            keep_changes_(layer.get_parameter("weight"), self._slopes(layer) / scale)
         keep_changes_(self.input.weight, self._slopes(self.layers[0]))
-        keep_changes_(self.hidden.weight, torch.ones((), device="cpu"))
-        for module in (*self.layers, self.hidden):
+        keep_changes_(self.hidden.weight, torch.ones((), device="cpu") / scales[-1])
+        for module in modules:
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
+        self.scales.copy_(torch.tensor(scales, device="cpu"))
 
     def forward(
         self,
@@ -236,7 +254,10 @@ class DTRNN(nn.Module):
     def _recur(
         self, x: Tensor, h: Tensor, batch_sizes: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        layers = [self._layer(layer, h, x.shape[0]) for layer in self.layers]
+        layers = [
+            self._layer(layer, scale, h, x.shape[0])
+            for layer, scale in zip(self.layers, self.scales[:-1].unbind(), strict=True)
+        ]
         # A recurrence adds up its rounding errors: no lower precision than the parameters'.
         # (Autocast does not know the meta device.)
         with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):
@@ -246,18 +267,19 @@ class DTRNN(nn.Module):
                 batch_sizes,
                 self.input.weight,
                 layers,
-                self.hidden.weight,
+                self.hidden.weight / self.scales[-1],
                 self.hidden.bias,
                 self.recompute,
             )
 
-    def _layer(self, layer: nn.Module, h: Tensor, rows: int) -> Layer:
+    def _layer(self, layer: nn.Module, scale: Tensor, h: Tensor, rows: int) -> Layer:
         """The layer's tensors, and a new mask for dropout."""
+        assert isinstance(layer, LpLinear | MaxoutLinear | nn.Linear)
+        weight = layer.weight.flatten(0, -2) / scale
         if isinstance(layer, nn.Linear):
             mask = self._mask(h, rows, layer.out_features)
-            return Layer(self.activation, 1, layer.weight, layer.bias, None, mask)
-        assert isinstance(layer, LpLinear | MaxoutLinear)
-        weight, mask = layer.weight.flatten(0, 1), self._mask(h, rows, layer.units)
+            return Layer(self.activation, 1, weight, layer.bias, None, mask)
+        mask = self._mask(h, rows, layer.units)
         if isinstance(layer, MaxoutLinear):
             bias = None if layer.bias is None else layer.bias.flatten()
             return Layer("maxout", layer.filters, weight, bias, None, mask)
@@ -273,19 +295,17 @@ class DTRNN(nn.Module):
     def _slopes(self, layer: nn.Module) -> Tensor:
         """How a unit answers to a small change of standard normal projections, per unit."""
         with torch.enable_grad():
+            unit = torch.zeros(1, dtype=torch.long, device="cpu")
             if isinstance(layer, LpLinear):
                 start = torch.tensor(layer.initial_order, device="cpu")
                 orders, unit = start.unique(return_inverse=True)
-                z = normal_samples(layer.filters).repeat(1, 1, len(orders)).requires_grad_()
+                z = projections(layer.filters)[0].repeat(1, 1, len(orders)).requires_grad_()
                 u = lp_pool(z, orders, dim=1)
             elif isinstance(layer, MaxoutLinear):
-                z = normal_samples(layer.filters).requires_grad_()
-                u, unit = maxout(z, dim=1), torch.zeros(1, dtype=torch.long, device="cpu")
+                z = projections(layer.filters)[0].requires_grad_()
+                u = maxout(z, dim=1)
             else:
-                z, unit = (
-                    normal_samples(1).requires_grad_(),
-                    torch.zeros(1, dtype=torch.long, device="cpu"),
-                )
+                z = projections(1)[0].requires_grad_()
                 u = getattr(torch, self.activation)(z)
             (slopes,) = torch.autograd.grad(u.sum(), z)
         return slopes.square().sum(1).mean(0).sqrt()[unit]
@@ -368,6 +388,7 @@ class DOTRNN(nn.Module):
         dropout: Probability to drop an intermediate unit of the transition.
         output_dropout: The same for the output, where it does not disturb the memory; by default
             that of the transition.
+        start: How transition and output start: ``"spread"``, or as in the paper at ``"zero"``.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
         options: The other options of :class:`DTRNN`.
@@ -389,6 +410,7 @@ class DOTRNN(nn.Module):
         output_dropout: float | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        start: str = "spread",
         **options: Any,
     ) -> None:
         super().__init__()
@@ -401,6 +423,7 @@ class DOTRNN(nn.Module):
             filters,
             activation=activation,
             dropout=dropout,
+            start=start,
             **options,
             **place,
         )
@@ -416,6 +439,7 @@ class DOTRNN(nn.Module):
             activation=output_activation,
             filters=output_filters,
             dropout=output_dropout,
+            start=start,
             **place,
         )
 
@@ -438,25 +462,9 @@ class DOTRNN(nn.Module):
         return self.output(state), last
 
 
-def keep_changes_(weight: Tensor, slopes: Tensor) -> None:
-    r"""Draw weights such that a small change of the input comes out of the units with its size.
-
-    In a recurrent network this decides whether gradients last: what a step does to them is
-    repeated at every step. (What keeps the variance of the units' outputs, which is the aim of
-    :func:`lpunits.layers.keep_variance_`, lets them grow by half at every step.) As there, the
-    weights of a filter sum to zero, because a common mean of the input would drown all else.
-
-    Args:
-        weight: ``(filters, units, in_features)`` or ``(filters * units, in_features)``,
-            overwritten.
-        slopes: The root mean square of the units' slopes, one for each unit or one for all.
-    """
-    with torch.no_grad():
-        nn.init.uniform_(weight, -1, 1)
-        if weight.shape[-1] >= 16:
-            weight -= weight.mean(-1, keepdim=True)
-        scale = math.sqrt(3 / weight.shape[-1]) / slopes.to(weight)
-        weight.view(-1, slopes.numel(), weight.shape[-1]).mul_(scale.view(-1, 1))
+def _without_scales(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    """A checkpoint without scales is of a network that had none."""
+    state.setdefault(f"{prefix}scales", torch.ones_like(module.scales))  # type: ignore[arg-type]
 
 
 def _time_of_a_step(x: Tensor, batch_first: bool) -> int:

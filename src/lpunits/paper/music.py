@@ -25,6 +25,7 @@ from lpunits.paper.gru import GRU
 from lpunits.paper.job import Job
 from lpunits.paper.train import follow, orders, rounded
 from lpunits.recurrence import ELEMENTWISE
+from lpunits.start import STARTS
 
 KEYS = 88
 EXCERPT = 64  # steps of a piece of the test set that a record keeps, for a picture
@@ -150,6 +151,7 @@ class Music:
             validated, chosen and tested; 0: there is no mean.
         transpose: Augmentation, which the paper does not have: each piece is moved by up to so many
             semitones up or down, anew at every epoch.
+        start: How the DOT-RNN starts: zero, as in the paper, or spread, the default of the layers.
         test: Evaluate on the test set and keep the model; the trials of a search do neither.
     """
 
@@ -178,6 +180,7 @@ class Music:
     decay: str = "halving"
     average: float = 0.0
     transpose: int = 0
+    start: str = "zero"
     test: bool = True
 
     watched = "valid_nll"  # what a search sees of a running trial, epoch by epoch
@@ -189,6 +192,7 @@ class Music:
             ("optimizer", ("adam", "sgd")),
             ("dropout_per", ("step", "sequence")),
             ("decay", ("halving", "cosine")),
+            ("start", STARTS),
         ):
             if getattr(self, name) not in known:
                 expected = f"{', '.join(known[:-1])} or {known[-1]}"
@@ -411,6 +415,7 @@ def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:
         dropout=config.dropout,
         output_dropout=config.output_dropout,
         dropout_per=config.dropout_per,
+        start=config.start,
         device=device,
     )
 

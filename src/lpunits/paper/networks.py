@@ -8,6 +8,7 @@ from torch import nn
 from lpunits import MLP, GlobalLpPool
 from lpunits.mlp import ACTIVATIONS, NORMALIZATIONS
 from lpunits.paper.train import Training
+from lpunits.start import STARTS
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class FeedForward(Training):
         input_noise: The standard deviation of Gaussian noise on the inputs, in training.
         noise: The same on what follows each hidden layer.
         weight_range: Weights start uniform in plus and minus this; None: as the layers start them.
+        start: Where centres and biases start: zero, as in the paper, or spread, the default of the
+            layers.
     """
 
     hidden: tuple[int, ...] = (240, 240)
@@ -37,13 +40,15 @@ class FeedForward(Training):
     input_noise: float = 0.0
     noise: float = 0.0
     weight_range: float | None = None
+    start: str = "zero"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("center_inputs", "input_dropout", "input_noise", "adversarial"):
             if self.sparse_inputs and (value := getattr(self, name)):
                 raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
-        for name, known in (("activation", ACTIVATIONS), ("normalization", NORMALIZATIONS)):
+        choices = {"activation": ACTIVATIONS, "normalization": NORMALIZATIONS, "start": STARTS}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 expected = ", ".join(known)
                 raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
@@ -85,6 +90,7 @@ class FeedForward(Training):
             input_dropout=self.input_dropout,
             noise=self.noise,
             input_noise=self.input_noise,
+            start=self.start,
         )
         if self.weight_range is not None:
             for name, weight in model.named_parameters():
