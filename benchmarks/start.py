@@ -33,7 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lpunits import MLP, LpLinear, param_groups
 from lpunits.paper.datasets import load
-from lpunits.paper.music import Music, _start_from_marginals, music_nll
+from lpunits.paper.music import Music, music_nll
 from lpunits.start import deviation, draw_, projections, spread, spread_
 
 ROOT = Path(__file__).parents[1]
@@ -282,8 +282,7 @@ def played(run: Run) -> dict[str, Any]:
         data, model, hidden=200, units=200, output_units=200, dropout=0.1, batch=4, lr=lr,
         start=start or "spread",
     )  # fmt: skip
-    net = config.net()
-    _start_from_marginals(net, rolls.train.features)
+    net = config.net()  # with zero as the bias of its outputs: no help from the marginals
     optimizer = torch.optim.AdamW(param_groups(net, lr), fused=True)
     curve = []
     for _ in range(4):

@@ -137,7 +137,7 @@ class MLP(nn.Sequential):
                 if isinstance(layer, LpLinear | MaxoutLinear):
                     layer.reset_parameters(dropped=True)
         output = nn.Linear(in_features, classes, **place)
-        if activation not in elementwise and start == "spread":
+        if activation not in elementwise and start == "spread" and not dropout:
             with torch.no_grad():
                 output.weight /= 3  # the mean of the units is about 3 standard deviations
         super().__init__(*layers, output)

@@ -108,6 +108,7 @@ class Plane:
             [self.projections // 2 if grouped else self.projections],
             1 if classes == 2 else classes,
             activation=self.activation,
+            start="zero",  # as in the paper
             **options,
         )
 

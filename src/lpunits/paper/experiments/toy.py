@@ -106,7 +106,8 @@ class Toy:
 
     def net(self) -> MLP:
         """One Lp unit, two filters, two classes."""
-        return MLP(2, [1], 2, filters=2, order=self.start_order, dtype=torch.float64)
+        start: dict[str, Any] = {"order": self.start_order, "start": "zero"}  # as in the paper
+        return MLP(2, [1], 2, filters=2, dtype=torch.float64, **start)
 
 
 def trials(scale: Scale) -> list[Trial]:
