@@ -403,7 +403,7 @@ def study(only: Iterable[str], processes: int) -> None:
         for done, (run, found) in enumerate(pool.imap_unordered(answer, missing), 1):
             records[key(run)] = found
             print(f"[{done}/{len(missing)}] {key(run)}: {found}", flush=True)
-            if done % 20 == 0 or done == len(missing):
+            if run[0] == "music" or done % 20 == 0 or done == len(missing):
                 write(records)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import lpunits
 
@@ -148,3 +149,20 @@ def test_the_page_has_the_tables_of_the_measurements(bench):
     import scale
 
     assert scale.tables(json.loads(scale.RESULTS.read_text())) in scale.PAGE.read_text()
+
+
+def test_every_network_of_the_study_of_starts_trains_and_its_runs_are_found_again(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    start = pytest.importorskip("start", reason="needs lpunits[paper]")
+    x, y, *_ = start.folds("iris", 0, 0)
+    for kind in (*start.STARTS, *start.MEANS):
+        net = start.network(kind, x, 3, depth=2, dropout=0.0, units=8)
+        start.train(net, kind, x, y, optimizer="adamw", epochs=1)
+        assert cross_entropy(net(x), y).isfinite(), kind
+    monkeypatch.setattr(start, "RECORDS", tmp_path / "start.json")
+    runs = {start.key(run): {"error": 1 / 3} for run in start.questions()["sgd"]}
+    start.write(runs)
+    assert start.stored().keys() == runs.keys()
+    assert "| iris | 0.3 ± 0.0 | 0.3 ± 0.0 | 0.3 ± 0.0 |" in start.tables()
