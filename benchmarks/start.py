@@ -336,7 +336,7 @@ def questions() -> dict[str, Iterator[Run]]:
             ("test", table, kind, 2, 0.0, "adamw", seed)
             for table in TABLES
             for kind in ("zero", "spread", "relu")
-            for seed in range(10)
+            for seed in range(20)
         ),
         "starts": (
             ("starts", table, kind, 2, 0.0, "adamw", seed)
