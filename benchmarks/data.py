@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 
-from lpunits.paper.datasets import DATASETS, info, load
+from lpunits.paper.data import DATASETS, info, load
 
 # Name -> the size of each split, and the seconds that a load may take once it was parsed.
 EXPECTED = {

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from lpunits.optim import NaturalConjugateGradient
-from lpunits.paper.datasets import load
+from lpunits.paper.data import load
 from lpunits.paper.experiments.plane import Plane
 from report import print_table
 from timing import Settings, threads

@@ -7,8 +7,8 @@ import resource
 import sys
 import time
 
-from lpunits.paper.datasets.files import sha256
-from lpunits.paper.datasets.pentomino import generate, unpack
+from lpunits.paper.data.pentomino import generate, unpack
+from lpunits.paper.files import sha256
 
 COUNT = 100_000
 

@@ -13,9 +13,9 @@ import torch
 from matplotlib.figure import Figure
 
 import lpunits
-from lpunits.paper.datasets.files import write_atomically
-from lpunits.paper.records import commit, cpu, versions
-from lpunits.paper.report import svg
+from lpunits.paper.files import write_atomically
+from lpunits.paper.report.page import svg
+from lpunits.paper.training.records import commit, cpu, versions
 from timing import BOTH, OURS, Result, compiled
 
 

@@ -27,10 +27,10 @@ import optuna
 import torch
 
 import report
-from lpunits.paper.datasets.files import write_atomically
 from lpunits.paper.experiments.recipes import MNIST, one_layer
-from lpunits.paper.job import Job
-from lpunits.paper.records import cpu, versions
+from lpunits.paper.files import write_atomically
+from lpunits.paper.training.job import Job
+from lpunits.paper.training.records import cpu, versions
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "scale.json", ROOT / "docs" / "scale.md"

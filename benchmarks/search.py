@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from lpunits.paper.engines import Ray, Work
-from lpunits.paper.records import Records
-from lpunits.paper.search import search
-from lpunits.paper.study import Plan, Study, open_storage
+from lpunits.paper.search.search import search
+from lpunits.paper.search.engines import Ray, Work
+from lpunits.paper.search.study import Plan, Study, open_storage
+from lpunits.paper.training.records import Records
 
 FEW, TRIALS = 4, 24
 GAIN = {"processes": 1.7, "ray": 1.5}

@@ -32,8 +32,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from lpunits import MLP, LpLinear, param_groups
-from lpunits.paper.datasets import load
-from lpunits.paper.music import Music, music_nll
+from lpunits.paper.data import load
+from lpunits.paper.training.music import Music, music_nll
 from lpunits.start import deviation, draw_, projections, spread, spread_
 
 ROOT = Path(__file__).parents[1]

@@ -56,5 +56,5 @@ def test_importing_the_package_imports_nothing_heavy():
     modules = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    heavy = {"triton", "scipy", "sklearn", "matplotlib", "lpunits.paper", "lpunits.cli"}
+    heavy = {"triton", "scipy", "sklearn", "matplotlib", "lpunits.paper", "lpunits.paper.cli"}
     assert not heavy & set(modules)

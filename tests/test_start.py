@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from lpunits import DOTRNN, DTRNN, MLP, param_groups
-from lpunits.paper.datasets import load
-from lpunits.paper.music import Music
+from lpunits.paper.data import load
+from lpunits.paper.training.music import Music
 
 sklearn = pytest.importorskip("sklearn", reason="needs lpunits[paper]")
 

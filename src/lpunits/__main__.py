@@ -1,5 +1,5 @@
 """``python -m lpunits`` is the command line."""
 
-from lpunits.cli import main
+from lpunits.paper.cli import main
 
 main()

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lpunits.paper.datasets.files import StorageError
-from lpunits.paper.job import Job
-from lpunits.paper.spaces import Choice, Real
+from lpunits.paper.files import StorageError
+from lpunits.paper.search.spaces import Choice, Real
+from lpunits.paper.training.job import Job
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("cyclopts", reason="needs lpunits[paper]")
 
-from lpunits import cli
+from lpunits.paper import cli
 
 
 def command(*tokens: str) -> int:

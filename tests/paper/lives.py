@@ -12,8 +12,9 @@ import sys
 import torch
 import torch._dynamo  # the first optimiser of a process would import it
 
-from lpunits import LpLinear, cli
-from lpunits.paper import datasets, experiments, run, search  # noqa: F401
+from lpunits import LpLinear
+from lpunits.paper import cli, experiments, search  # noqa: F401
+from lpunits.paper import data as datasets
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from lpunits.paper import distributed
-from lpunits.paper.experiment import Trial
 from lpunits.paper.experiments.recipes import two_layers
-from lpunits.paper.job import Job
-from lpunits.paper.networks import FeedForward
-from lpunits.paper.records import Records
-from lpunits.paper.run import run
-from lpunits.paper.train import _Run
+from lpunits.paper.search.run import run
+from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training.job import Job
+from lpunits.paper.training.loop import _Run
+from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.records import Records
+from lpunits.paper.training.trial import Trial
 
 # 1197 images: twenty batches, the last of which has three images fewer, an odd number.
 EVEN = FeedForward("digits", hidden=(16, 16), filters=2, epochs=1, batch=60, lr=0.3, max_norm=1.0)

@@ -1,7 +1,7 @@
 """Results as the feed-forward trials leave them, with numbers chosen by a test."""
 
-from lpunits.paper.experiment import Result, Trial
-from lpunits.paper.networks import FeedForward
+from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.trial import Result, Trial
 
 
 def result(

@@ -2,9 +2,10 @@
 
 import pytest
 
-from lpunits.paper import datasets, experiments
-from lpunits.paper.experiment import SCALES
-from lpunits.paper.records import Records
+from lpunits.paper import data as datasets
+from lpunits.paper import experiments
+from lpunits.paper.training.records import Records
+from lpunits.paper.training.trial import SCALES
 
 ALL = experiments.chosen(("all",))
 

@@ -3,9 +3,9 @@
 import pytest
 from scipy.stats import binomtest
 
-from lpunits.paper.experiment import Result, Trial
 from lpunits.paper.experiments import fig4ab, fig4c
 from lpunits.paper.experiments.plane import Plane
+from lpunits.paper.training.trial import Result, Trial
 
 
 def results(table: dict[tuple[str, int], list[int]], data: str = "curve") -> list[Result]:

@@ -6,11 +6,11 @@ import math
 import pytest
 import torch
 
-from lpunits.paper.datasets import load
-from lpunits.paper.experiment import Result, Trial
+from lpunits.paper.data import load
 from lpunits.paper.experiments import fig1, fig2, fig3, fig4ab
 from lpunits.paper.experiments.plane import Plane, best, trained
-from lpunits.paper.job import Job
+from lpunits.paper.training.job import Job
+from lpunits.paper.training.trial import Result, Trial
 
 
 def result(config: Plane, seed: int, folder) -> Result:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lpunits.paper.experiment import Result, Trial
 from lpunits.paper.experiments import get, table4
-from lpunits.paper.records import Records
+from lpunits.paper.training.records import Records
+from lpunits.paper.training.trial import Result, Trial
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from lpunits.paper.experiments.toy import Toy
-from lpunits.paper.job import Job
+from lpunits.paper.training.job import Job
 
 
 @pytest.mark.parametrize("order", [1.2, 2.0, 4.0])

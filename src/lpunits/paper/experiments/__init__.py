@@ -4,7 +4,7 @@ import difflib
 import importlib
 from typing import cast
 
-from lpunits.paper.experiment import Experiment
+from lpunits.paper.report.section import Experiment
 
 # Name -> the module that holds its EXPERIMENT, in the order of the paper; then what is beyond it.
 EXPERIMENTS = {

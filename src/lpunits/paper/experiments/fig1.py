@@ -10,10 +10,10 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lpunits import LpLinear
-from lpunits.paper import geometry
-from lpunits.paper.experiment import Experiment, Picture, Result, Section
+from lpunits import LpLinear, geometry
 from lpunits.paper.experiments.plane import order_name
+from lpunits.paper.report.section import Experiment, Picture, Section
+from lpunits.paper.training.trial import Result
 
 ORDERS = (1.0, 1.4, 2.0, 4.0, math.inf)
 INK = "#1a1a1a"  # on colours of its own a figure stays dark, whatever the page

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from lpunits.paper import datasets, geometry
-from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
+from lpunits import geometry
+from lpunits.paper import data as datasets
 from lpunits.paper.experiments.plane import POINTS, Plane, best, trained
-from lpunits.paper.figures import COLORS, NAMES
+from lpunits.paper.report.figures import COLORS, NAMES
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 EXTENT = (-4.0, 4.0, -2.6, 2.6)
 PANELS = {

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from lpunits.paper import datasets, geometry
-from lpunits.paper.experiment import Experiment, Picture, Result, Scale, Section, Table, Trial
+from lpunits import geometry
+from lpunits.paper import data as datasets
 from lpunits.paper.experiments.plane import POINTS, UNITS, Plane, best, order_name, trained
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 EXTENT = (-4.2, 4.2, -3.6, 3.8)
 PANELS = tuple(

@@ -5,18 +5,11 @@ from collections.abc import Sequence
 import torch
 from matplotlib.figure import Figure
 
-from lpunits.paper import datasets, geometry
-from lpunits.paper.experiment import (
-    Experiment,
-    Headline,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-)
+from lpunits import geometry
+from lpunits.paper import data as datasets
 from lpunits.paper.experiments.plane import POINTS, UNITS, best, curve_net, order_name, trained
+from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 EXTENT = (-1.5, 1.5, -1.5, 1.5)
 PAPER_ERRORS = {"lp": 0, "relu": 64}

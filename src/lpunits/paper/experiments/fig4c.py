@@ -12,18 +12,10 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lpunits.paper.experiment import (
-    Experiment,
-    Headline,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-)
 from lpunits.paper.experiments.plane import curve_net
-from lpunits.paper.figures import COLORS, NAMES
+from lpunits.paper.report.figures import COLORS, NAMES
+from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 KINDS = ("lp", "l2", "maxout", "relu", "sigmoid")
 SIZES = (2, 4, 6, 8, 10, 12, 14, 16)

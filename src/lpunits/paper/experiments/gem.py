@@ -5,16 +5,6 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lpunits.paper.experiment import (
-    Experiment,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-    spread,
-)
 from lpunits.paper.experiments.recipes import (
     against_others,
     by_data,
@@ -23,7 +13,10 @@ from lpunits.paper.experiments.recipes import (
     orders,
     test_error,
 )
-from lpunits.paper.networks import Convolutional
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.networks import Convolutional
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 NET = Convolutional("mnist", optimizer="adamw", lr=3e-3, weight_decay=0.05, epochs=10)
 # Whether the order is learned, and where it starts or stays.

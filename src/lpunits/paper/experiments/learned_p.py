@@ -8,11 +8,13 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from lpunits.paper.experiment import Experiment, Result, Scale, Section, Table, Trial, spread
 from lpunits.paper.experiments import fixed_p, gem, modern, table2
 from lpunits.paper.experiments.recipes import test_error, title
-from lpunits.paper.figures import NAMES
-from lpunits.paper.networks import Convolutional, FeedForward
+from lpunits.paper.report.figures import NAMES
+from lpunits.paper.report.section import Experiment, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.networks import Convolutional, FeedForward
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 UNITS = {"lp": gem.LEARNED, "l2": "p = 2", "maxout": NAMES["maxout"]}
 

@@ -5,18 +5,11 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from lpunits.paper.experiment import (
-    Experiment,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-)
 from lpunits.paper.experiments import modern
 from lpunits.paper.experiments.recipes import MNIST, test_error, title, two_layers
-from lpunits.paper.figures import COLORS, QUIET
+from lpunits.paper.report.figures import COLORS, QUIET
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 GOAL = 0.0130
 RECIPES = {"sgd": "SGD and bounded norms", "adamw": "AdamW and batch normalisation"}

@@ -3,17 +3,10 @@
 import statistics
 from collections.abc import Sequence
 
-from lpunits.paper.experiment import (
-    Experiment,
-    Headline,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-    spread,
-)
 from lpunits.paper.experiments.recipes import moved, orders, test_error, title, two_layers
+from lpunits.paper.report.section import Experiment, Headline, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 
 def trials(scale: Scale) -> list[Trial]:

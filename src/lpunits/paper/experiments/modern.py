@@ -5,17 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lpunits.paper.experiment import (
-    Experiment,
-    Headline,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-    spread,
-)
 from lpunits.paper.experiments.recipes import (
     PAPER_ERROR,
     UNITS,
@@ -25,8 +14,11 @@ from lpunits.paper.experiments.recipes import (
     orders,
     test_error,
 )
-from lpunits.paper.figures import NAMES
-from lpunits.paper.networks import FeedForward
+from lpunits.paper.report.figures import NAMES
+from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 # AdamW with a cosine, batch normalisation after the units, smoothed labels, averaged weights. The
 # rate has the lowest validation error of 1e-3, 3e-3 and 1e-2 after six epochs of the Lp net.

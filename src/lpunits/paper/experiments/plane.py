@@ -9,10 +9,10 @@ import torch
 
 from lpunits import MLP, LpLinear
 from lpunits.optim import NaturalConjugateGradient
-from lpunits.paper import datasets
-from lpunits.paper.experiment import Result, Scale
-from lpunits.paper.figures import COLORS
-from lpunits.paper.job import Job
+from lpunits.paper import data as datasets
+from lpunits.paper.report.figures import COLORS
+from lpunits.paper.training.job import Job
+from lpunits.paper.training.trial import Result, Scale
 
 GROUPED = ("lp", "l2", "maxout")  # two projections go into each of these units, into others one
 # Points keep out of the colours that stand for kinds of units; their markers differ, too.

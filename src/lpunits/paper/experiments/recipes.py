@@ -15,10 +15,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lpunits.paper.experiment import Result, Scale
-from lpunits.paper.figures import COLORS, NAMES, order_histograms
-from lpunits.paper.networks import FeedForward
-from lpunits.paper.train import Training
+from lpunits.paper.report.figures import COLORS, NAMES, order_histograms
+from lpunits.paper.training.loop import Training
+from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.trial import Result, Scale
 
 UNITS = ("lp", "l2", "maxout", "relu")
 

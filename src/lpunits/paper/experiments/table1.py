@@ -11,17 +11,6 @@ import torch
 from scipy.signal import find_peaks
 from scipy.stats import gaussian_kde, ks_2samp
 
-from lpunits.paper.experiment import (
-    Experiment,
-    Headline,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-    spread,
-)
 from lpunits.paper.experiments.recipes import (
     PAPER_ORDERS,
     by_data,
@@ -32,6 +21,9 @@ from lpunits.paper.experiments.recipes import (
     papers,
     test_error,
 )
+from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 # With three nets of each, no exchange of nets could tell two data sets apart.
 SEEDS = {"smoke": 2, "quick": 4, "paper": 5}

@@ -4,17 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lpunits.paper.experiment import (
-    Experiment,
-    Headline,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-    spread,
-)
 from lpunits.paper.experiments.modern import COVERTYPE
 from lpunits.paper.experiments.recipes import (
     PAPER_ERROR,
@@ -27,8 +16,11 @@ from lpunits.paper.experiments.recipes import (
     test_error,
     two_layers,
 )
-from lpunits.paper.figures import NAMES
-from lpunits.paper.networks import FeedForward
+from lpunits.paper.report.figures import NAMES
+from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 # A norm shares its gradient among its filters, so it wants a rate that is three times maxout's. On
 # the small sets the same rate has the lowest validation error for all.

@@ -4,8 +4,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lpunits.paper.experiment import Experiment, Result, Scale, Section, Table, Trial, spread
 from lpunits.paper.experiments.recipes import moved, one_layer, orders, test_error, title
+from lpunits.paper.report.section import Experiment, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 PAPER = ("2.00, 0.24e-4", "2.00, 0.24e-4", "2.01, 0.77e-4", "2.02, 1.50e-4", "2.00, 0.24e-4")
 

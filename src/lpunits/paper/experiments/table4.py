@@ -8,20 +8,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from lpunits.paper.datasets.music import LOWEST
-from lpunits.paper.experiment import (
-    Experiment,
-    Headline,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-    spread,
-)
-from lpunits.paper.figures import NAMES, order_histograms
-from lpunits.paper.music import Music
+from lpunits.paper.data.music import LOWEST
+from lpunits.paper.report.figures import NAMES, order_histograms
+from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.music import Music
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 # Test NLL in nats per step, for Nottingham, JSB Chorales and MuseData.
 PAPER = {

@@ -18,18 +18,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lpunits import MLP, lp_pool
-from lpunits.paper.experiment import (
-    Experiment,
-    Picture,
-    Result,
-    Scale,
-    Section,
-    Table,
-    Trial,
-    spread,
-)
-from lpunits.paper.figures import COLORS, QUIET
-from lpunits.paper.job import Job
+from lpunits.paper.report.figures import COLORS, QUIET
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.job import Job
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 ORDERS = (1.2, 2.0, 4.0, 10.0)
 

@@ -1,0 +1,39 @@
+"""The commands ``lpunits music ...``: what a trained network plays."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+app = App(name="music", help="Polyphonic music: what a trained network plays.")
+
+
+@app.command
+def sample(
+    checkpoint: Path,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    steps: int = 200,
+    temperature: float = 1.0,
+    seed: int = 0,
+    start: Path | None = None,
+    tempo: float = 120.0,
+) -> None:
+    """Let a trained network play, and write it as a MIDI file.
+
+    Args:
+        checkpoint: The model.safetensors that a trial of table4 left in its work folder.
+        out: The MIDI file to write.
+        steps: How many steps; two are a quarter note.
+        temperature: Below 1 the likely gets likelier; at 0 a note sounds if it is likely.
+        seed: The same seed gives the same music.
+        start: A MIDI file to go on from.
+        tempo: Quarter notes per minute.
+    """
+    from lpunits.paper.training import midi
+
+    net = midi.load_model(checkpoint)
+    begin = None if start is None else midi.read_midi(start)
+    roll = midi.sample(net, steps, temperature=temperature, seed=seed, start=begin)
+    midi.write_midi(out, roll, tempo=tempo)
+    print(f"{out}: {steps} steps, {roll.sum(1).mean():.1f} notes at a time")

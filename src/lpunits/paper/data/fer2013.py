@@ -1,0 +1,152 @@
+"""FER2013: 48 x 48 grey faces, 7 expressions; the open stand-in for the Toronto Face Database.
+
+What comes out of it is its own row in every table, never TFD's.
+"""
+
+import csv
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from lpunits.paper.data import randomness
+from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
+from lpunits.paper.data.tfd import EXPRESSIONS, check_fold, pixels
+from lpunits.paper.files import Arrays, DataError, Source, cached, file_sha256
+
+USAGES = ("Training", "PublicTest", "PrivateTest")
+COUNTS = (28_709, 3_589, 3_589)
+# sha256 of the one known npz file. The CSV has to have the published counts instead.
+NPZ_SHA256 = "b6fad73949fcb5c380f92090c42e272624b15a646f31983930b4d7af0467a145"
+
+
+def load(*, fold: int | None = None, normalise: bool = True, seed: int = 0) -> Dataset[Tensor]:
+    """28,709 faces to train on, 3,589 to validate, 3,589 to test: float32 rows of 2304 pixels.
+
+    Args:
+        fold: None for the published split. 0 to 4 for one of five stratified folds over training
+            and validation set together: the fold is what is validated on, the others train. The
+            test set stays the published one.
+        normalise: Centre the images and normalise their contrast, as for TFD; otherwise pixels are
+            from 0 to 1.
+        seed: Which faces are in which fold.
+    """
+    if fold is not None:
+        check_fold(fold)
+    path = SOURCE.find()
+    digest = file_sha256(path)
+    arrays = cached("fer2013", f"1 {digest}", lambda: SOURCE.read(path))
+    part = arrays["usage"]
+    if fold is not None:
+        part = np.where(part == 2, 2, 0)
+        ours = np.flatnonzero(part == 0)
+        part[ours] = folds(arrays["labels"][ours], seed) == fold
+    images = pixels(arrays["images"], normalise)
+    train, valid, test = (split(images[part == k], arrays["labels"][part == k]) for k in range(3))
+    return FER2013.dataset(train, valid, test, classes=EXPRESSIONS, shape=(48, 48), checksum=digest)
+
+
+def folds(labels: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np.int64]:
+    """A fold, 0 to 4, for each face: every class is dealt out in turn, in random order."""
+    order = randomness.permutation(len(labels), seed)
+    order = order[np.argsort(labels[order], kind="stable")]
+    dealt = np.empty(len(labels), np.int64)
+    dealt[order] = np.arange(len(labels)) % 5
+    return dealt
+
+
+def read(path: Path) -> Arrays:
+    """The faces of the npz or CSV file, checked: uint8 images, labels 0 to 6, usage 0, 1, 2."""
+    if path.suffix != ".npz":
+        return read_csv(path, COUNTS)
+    if (found := file_sha256(path)) != NPZ_SHA256:
+        # Its structure may tell more about what is wrong.
+        read_npz(path)
+        raise DataError(
+            f"{path}: the file has the sha256 {found}, expected {NPZ_SHA256}: it is damaged or "
+            f"another one"
+        )
+    return read_npz(path)
+
+
+def read_npz(path: Path) -> Arrays:
+    """The arrays ``images`` (n, 48, 48), ``labels`` (n,) and ``usage`` (n,: 0, 1, 2) of uint8."""
+    keys = "images", "labels", "usage"
+    try:
+        with zipfile.ZipFile(path) as members:
+            size = sum(member.file_size for member in members.infolist())
+        if size > 2**28:
+            raise DataError(f"{path}: at most {2**28} bytes are expected, it unpacks to {size}")
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in keys if key in archive.files}
+    except DataError:
+        raise
+    except Exception as error:  # the zip and npy parsers fail in many ways on damaged files
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"{path}: not a sound npz file ({reason})") from error
+    if len(arrays) < 3:
+        missing = ", ".join(key for key in keys if key not in arrays)
+        raise DataError(f"{path}: the npz file has no array named {missing}")
+    count = len(arrays["labels"]) if arrays["labels"].ndim else 0
+    shapes = {"images": (count, 48, 48), "labels": (count,), "usage": (count,)}
+    for key, array in arrays.items():
+        if array.shape != shapes[key] or array.dtype != np.uint8:
+            raise DataError(
+                f"{path}: {key} must be {shapes[key]} of uint8, got {array.shape} of {array.dtype}"
+            )
+    check_labels(f"{path}, labels", arrays["labels"], 0, 6)
+    check_labels(f"{path}, usage", arrays["usage"], 0, 2)
+    return arrays
+
+
+def read_csv(path: Path, counts: tuple[int, ...] | None) -> Arrays:
+    """Kaggle's CSV, of which there are two: the columns are emotion, pixels, Usage in any order."""
+    if path.stat().st_size > 2**29:
+        raise DataError(f"{path}: a file of at most {2**29} bytes is expected")
+    images, labels, usage = bytearray(), bytearray(), bytearray()
+    try:
+        with path.open(encoding="ascii", newline="") as file:
+            for row in csv.DictReader(file, skipinitialspace=True):
+                values = bytes(map(int, row["pixels"].split()))
+                if len(values) != 2304:
+                    raise ValueError(f"2304 pixels are expected, got {len(values)}")
+                label = int(row["emotion"])
+                if label not in range(7):
+                    raise ValueError(f"emotion must be from 0 to 6, got {label}")
+                if row["Usage"] not in USAGES:
+                    raise ValueError(f"Usage must be one of {USAGES}, got {row['Usage']!r}")
+                images += values
+                labels.append(label)
+                usage.append(USAGES.index(row["Usage"]))
+    except (ValueError, TypeError, AttributeError, KeyError, csv.Error) as error:
+        raise DataError(f"{path}: face {len(labels)} is unsound ({error})") from error
+    arrays = {
+        "images": np.frombuffer(images, np.uint8).reshape(-1, 48, 48),
+        "labels": np.frombuffer(labels, np.uint8),
+        "usage": np.frombuffer(usage, np.uint8),
+    }
+    found = tuple(int((arrays["usage"] == k).sum()) for k in range(3))
+    if counts is not None and found != counts:
+        raise DataError(f"{path}: {counts} faces of {USAGES} are expected, got {found}")
+    return arrays
+
+
+SOURCE = Source(
+    dataset="fer2013",
+    folder="fer2013",
+    names=("fer2013_48x48.npz", "fer2013.csv", "icml_face_data.csv"),
+    read=read,
+    manual="get fer2013.csv from Kaggle (challenges in representation learning, facial expression)",
+)
+
+FER2013 = Info(
+    name="fer2013",
+    about="faces, 48 x 48 grey, 7 expressions, the stand-in for TFD: 28,709 / 3,589 / 3,589",
+    size="79-300 MB",
+    licence="unclear: for local use only",
+    source="I. Goodfellow et al.: Challenges in representation learning (2013), Kaggle",
+    load=load,
+    files=(SOURCE,),
+)

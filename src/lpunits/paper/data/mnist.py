@@ -1,0 +1,130 @@
+"""MNIST: 70,000 handwritten digits, from the four idx files, plain or gzip."""
+
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
+from lpunits.paper.files import (
+    Arrays,
+    DataError,
+    Source,
+    cached,
+    check_sha256,
+    file_sha256,
+    read_bytes,
+    sha256,
+)
+
+
+def load(*, last_stage: bool = False) -> Dataset[Tensor]:
+    """50,000 images to train on, 10,000 to validate (the last ones), 10,000 to test.
+
+    Features are float32 rows of 784 pixels from 0 (background) to 1.
+
+    Args:
+        last_stage: Train on all 60,000 images, as the last stage of the published recipes does.
+            The validation images stay what they are, so they are then part of the training set.
+    """
+    paths = [source.find() for source in FILES]
+    key = " ".join(file_sha256(path) for path in paths)
+    parsed = cached("mnist", f"1 {key}", lambda: _parse(paths))
+    train, test = (_pixels(parsed[f"{part}-images"]) for part in ("train", "test"))
+    labels = parsed["train-labels"]
+    end = 60_000 if last_stage else 50_000
+    return MNIST.dataset(
+        split(train[:end], labels[:end]),
+        split(train[50_000:], labels[50_000:]),
+        split(test, parsed["test-labels"]),
+        classes=tuple("0123456789"),
+        shape=(28, 28),
+        checksum=sha256(" ".join(CONTENT.values()).encode()),
+    )
+
+
+def _parse(paths: list[Path]) -> Arrays:
+    names = "train-images", "train-labels", "test-images", "test-labels"
+    return {n: s.read(path) for n, s, path in zip(names, FILES, paths, strict=True)}
+
+
+def _pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    rows = images.reshape(len(images), -1)
+    return np.divide(rows, np.float32(255), dtype=np.float32)
+
+
+def read_idx(path: Path, shape: tuple[int, ...], content: str | None = None) -> npt.NDArray[Any]:
+    """The bytes of an idx file, which must have this shape and, if known, this sha256 unpacked.
+
+    The format: two zero bytes, the type (8: unsigned byte), the number of dimensions, each size as
+    a big-endian 32-bit number, then the values.
+    """
+    header = 4 + 4 * len(shape)
+    data = read_bytes(path, header + prod(shape))
+    magic = bytes([0, 0, 8, len(shape)])
+    if data[:4] != magic:
+        raise DataError(
+            f"{path}: an idx file of bytes in {len(shape)} dimensions starts with {magic.hex()}, "
+            f"this one with {data[:4].hex() or 'nothing'}"
+        )
+    found = tuple(np.frombuffer(data[4:header].ljust(4 * len(shape), b"\0"), ">u4").tolist())
+    if prod(found) != len(data) - header:
+        raise DataError(
+            f"{path}: the header promises {' x '.join(map(str, found))} bytes, "
+            f"{max(len(data) - header, 0)} follow it"
+        )
+    if found != shape:
+        raise DataError(f"{path}: the shape must be {shape}, got {found}")
+    values = np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+    if len(shape) == 1:
+        check_labels(path, values, 0, 9)
+    check_sha256(path, data, content)
+    return values
+
+
+# sha256 of the unpacked files: what guards the data, however the files were packed.
+CONTENT = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+# md5 of the official downloads, as torchvision knows them.
+DOWNLOADS = {
+    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+
+
+def _source(name: str) -> Source:
+    count = 60_000 if name.startswith("train") else 10_000
+    shape = (count, 28, 28) if "images" in name else (count,)
+    return Source(
+        dataset="mnist",
+        folder="mnist",
+        names=(f"{name}.gz", name),
+        read=partial(read_idx, shape=shape, content=CONTENT[name]),
+        url=f"{MIRROR}{name}.gz",
+        known_hash=f"md5:{DOWNLOADS[name]}",
+        manual=f"download {MIRROR}{name}.gz yourself",
+    )
+
+
+FILES = tuple(_source(name) for name in CONTENT)
+
+MNIST = Info(
+    name="mnist",
+    about="handwritten digits, 28 x 28 grey, 10 classes: 50,000 / 10,000 / 10,000",
+    size="11 MB",
+    licence="CC BY-SA 3.0 (Y. LeCun, C. Cortes)",
+    source="http://yann.lecun.com/exdb/mnist/",
+    load=load,
+    files=FILES,
+)

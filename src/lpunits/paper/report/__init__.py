@@ -1,0 +1,1 @@
+"""Turns records into tables, figures and pages. Never trains."""

@@ -1,0 +1,298 @@
+"""Searches in the report: their best trials, what mattered, and what the winners have on test.
+
+The same search for several kinds of units is a family, and one part of the report: what units are
+worth is seen where each kind has had the same budget, and values of its own. The winners of all
+families together are the part that comes first.
+"""
+
+import math
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count, takewhile
+from typing import Any
+
+import optuna
+from matplotlib.figure import Figure
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from lpunits.paper.experiments.recipes import TITLES
+from lpunits.paper.experiments.table4 import SETS
+from lpunits.paper.report import equal_budgets
+from lpunits.paper.report.equal_budgets import Contest
+from lpunits.paper.report.figures import COLORS, NAMES, QUIET
+from lpunits.paper.report.page import Part
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.search import spaces
+from lpunits.paper.search.study import TRIAL_SEED, Plan, Study, studies
+from lpunits.paper.statistics import spread
+from lpunits.paper.training.records import Records
+from lpunits.paper.training.trial import Scale, Trial
+
+BEST = 5  # trials in the table of each kind of units
+UNITS = ("activation", "model")  # the fields of configs that name the kind of units
+ENOUGH = 4  # finished trials, before anything is said about what mattered
+
+
+def collect(storage: optuna.storages.RDBStorage, store: Records) -> list[Part]:
+    """A part of the report for each family of searches in a storage that has a finished trial."""
+    families: dict[Plan, list[Study]] = {}
+    for study in studies(storage):
+        if study.best() is not None:
+            families.setdefault(_whatever_units(study.plan), []).append(study)
+    scales = dict.fromkeys(plan.scale for plan in families)
+    together = (
+        _together(scale, [f for plan, f in families.items() if plan.scale == scale], store)
+        for scale in scales
+    )
+    parts = (_part(plan, family, store) for plan, family in families.items())
+    return [*filter(None, together), *parts]
+
+
+def _together(scale: Scale, families: Sequence[Sequence[Study]], store: Records) -> Part | None:
+    """The winners of all families in which Lp units stand beside others, if there are any."""
+    contests, trials = [], []
+    for family in families:
+        over = {_kind(study): study for study in family if study.tested}
+        tests = {kind: found for kind, study in over.items() if (found := _tests(study, store))}
+        if "lp" not in tests or len(tests) < 2:
+            continue
+        study = over["lp"]
+        data = {**TITLES, **SETS}.get(study.space.base.data, study.space.base.data)
+        budget = f"{study.plan.trials} trials of {study.space.base.epochs} epochs"
+        contests.append(Contest(data, budget, _metric(study), _form(study), tests))
+        for kind, found in tests.items():
+            winner = over[kind].winner()
+            assert winner is not None
+            trials += [Trial(winner.config, seed) for seed in range(len(found))]
+    if not contests:
+        return None
+    shown = equal_budgets.section(contests)
+    experiment = Experiment(
+        name="equal-budgets",
+        title="Equal budgets: each kind of units after a search of its own",
+        about="On every data set that was searched for several kinds of units: as many trials, "
+        "epochs and weights for each, and values of its own, chosen by validation. This is what "
+        "the winners have on test.",
+        trials=lambda scale: trials,
+        section=lambda results: shown,
+        minutes={},
+    )
+    command = "lpunits search ...; lpunits run ... --from-search"  # with each search, in full
+    return Part(experiment, scale, command, trials, store.results(trials), shown)
+
+
+def _whatever_units(plan: Plan) -> Plan:
+    """The plan without the setting that names the kind of units."""
+    others = [s for s in plan.settings if s.partition("=")[0].strip() not in UNITS]
+    return replace(plan, settings=tuple(sorted(others)))
+
+
+def _part(plan: Plan, family: Sequence[Study], store: Records) -> Part:
+    trials = [
+        Trial(study.space.config(t.params).untested(), TRIAL_SEED)
+        for study in family
+        for t in _complete(study)
+    ]
+    slug = re.sub(r"[^a-z0-9]+", "-", f"search {plan.name}".lower()).strip("-")
+    each = f" for each of {len(family)} kinds of units" if len(family) > 1 else ""
+    fixed = f", and {', '.join(plan.settings)}" if plan.settings else ""
+    shown = section(family, store, slug)
+    experiment = Experiment(
+        name=slug,
+        title=f"Search: {plan.experiment}, {plan.trials} trials{each}",
+        about=f"{plan.trials} trials{each} ({plan.sampler}, seed {plan.seed}) with values drawn "
+        f"from ranges{fixed}; the lowest {_metric(family[0])} on validation wins, and only the "
+        "winner is tested.",
+        trials=lambda scale: trials,
+        section=lambda results: shown,
+        minutes={},
+    )
+    command = "; ".join(_command(study, store) for study in family)
+    return Part(experiment, plan.scale, command, trials, store.results(trials), shown)
+
+
+def _command(study: Study, store: Records) -> str:
+    """What makes a search and, if its winner has several seeds, those."""
+    plan, seeds = study.plan, len(_tests(study, store))
+    again = f"; {plan.repetition} --seeds {seeds}" if seeds > 1 else ""
+    return plan.command + again
+
+
+def section(family: Sequence[Study], store: Records, slug: str) -> Section:
+    """What the searches of a family have found."""
+    metric = _metric(family[0])
+    tables = [_winners(family, store), *map(_best, family)]
+    pictures = [
+        Picture(
+            f"{slug}-slices",
+            slices(family),
+            f"The {metric} of every trial over each value that was searched",
+            "A dot for each trial, the winner filled.",
+        )
+    ]
+    explained = {_units(s): found for s in family if (found := importances(s))}
+    if explained:
+        caption = "How much of the variance over trials each value explains (fANOVA)."
+        alt = "The importance of each value that was searched"
+        pictures.insert(0, Picture(f"{slug}-importance", bars(explained), alt, caption))
+    notes = []
+    for study in family:
+        other = [t for t in study.finished() if t.state != TrialState.COMPLETE]
+        if pruned := sum(t.state == TrialState.PRUNED for t in other):
+            notes.append(f"{_units(study)}: {pruned} trials were ended, since they were behind.")
+        if failed := [t for t in other if t.state == TrialState.FAIL]:
+            reasons = "; ".join(f"{t.number}: {t.user_attrs.get('error')}" for t in failed[:5])
+            more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
+            notes.append(f"{_units(study)}: trials that came to nothing: {reasons}{more}.")
+    return Section(" ".join(_verdict(s, store) for s in family), tables, pictures, notes)
+
+
+def _verdict(study: Study, store: Records) -> str:
+    best, tests = study.best(), _tests(study, store)
+    assert best is not None
+    found = (
+        f"{_units(study)}: trial {best.number} of {study.plan.trials} has the lowest "
+        f"{_metric(study)} on validation, {_score(study, best.value)}"
+    )
+    if not study.tested:
+        return f"{found}; the search is not over, nothing was tested."
+    if not tests:
+        return f"{found}, and could not be tested."
+    over = ", looked at once" if len(tests) == 1 else " over seeds"
+    return f"{found}, and {spread(tests, _form(study))} on test{over}."
+
+
+def _winners(family: Sequence[Study], store: Records) -> Table:
+    rows = []
+    for study in family:
+        best, tests = study.best(), _tests(study, store)
+        assert best is not None
+        finished = f"{len(study.finished())} of {study.plan.trials}"
+        found = spread(tests, _form(study)) if tests else "not tested"
+        rows.append([_units(study), finished, _score(study, best.value), found])
+    head = ["units", "trials", f"lowest {_metric(family[0])} on validation", "on test, over seeds"]
+    return Table(head, rows, "The winners: each kind of units has values of its own")
+
+
+def _best(study: Study) -> Table:
+    names = list(spaces.ranges(study.space))
+    rows = [
+        [str(t.number), _score(study, t.value), *(_text(t.params.get(name)) for name in names)]
+        for t in _complete(study)[:BEST]
+    ]
+    head = ["trial", _metric(study), *(name.replace("_", " ") for name in names)]
+    return Table(head, rows, f"The best trials: {_units(study)}")
+
+
+def importances(study: Study) -> dict[str, float]:
+    """How much of the variance each value explains; none if trials are few or all alike."""
+    if len(_complete(study)) < ENOUGH:
+        return {}
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = optuna.importance.get_param_importances(study.optuna, evaluator=evaluator)
+        except RuntimeError:  # no variance to explain
+            return {}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def bars(explained: dict[str, dict[str, float]]) -> Figure:
+    """A panel for each kind of units, a bar for each value, the most important one on top."""
+    most = max(map(len, explained.values()))
+    size = (max(7, 3.4 * len(explained)), 0.9 + 0.3 * most)
+    fig = Figure(figsize=size, layout="constrained")
+    panels = fig.subplots(1, len(explained), squeeze=False, sharex=True)[0]
+    for axes, (units, found) in zip(panels, explained.items(), strict=True):
+        names = sorted(found, key=lambda name: found[name])
+        drawn = axes.barh([n.replace("_", " ") for n in names], [found[n] for n in names])
+        for bar in drawn:
+            bar.set_color(COLORS["lp"])
+        axes.set_title(units, loc="left", fontsize=10)
+        axes.set_xlabel("importance")
+        axes.spines[["top", "right"]].set_visible(False)
+    return fig
+
+
+def slices(family: Sequence[Study]) -> Figure:
+    """A panel for each value: the metric of all trials over it, the winners filled."""
+    done = {_kind(study): _complete(study) for study in family}
+    drawn_from = {n: d for trials in done.values() for n, d in trials[0].distributions.items()}
+    columns = min(4, len(drawn_from)) or 1
+    lines = math.ceil(len(drawn_from) / columns) or 1
+    fig = Figure(figsize=(1 + 2.3 * columns, 0.4 + 2.1 * lines), layout="constrained")
+    panels = fig.subplots(lines, columns, squeeze=False, sharey=True)
+    for axes in panels.flat[len(drawn_from) :]:
+        axes.set_visible(False)
+    for index, (name, distribution) in enumerate(drawn_from.items()):
+        axes = panels.flat[index]
+        for kind, trials in done.items():
+            places: list[Any] = [t.params[name] for t in trials if name in t.params]
+            if not places:  # it has no effect on these units
+                continue
+            if isinstance(distribution, CategoricalDistribution):
+                places = [distribution.choices.index(place) for place in places]
+            values, color = [t.value for t in trials], COLORS.get(kind, QUIET)
+            axes.plot(places[1:], values[1:], "o", ms=4, mfc="none", color=color)
+            axes.plot(places[:1], values[:1], "o", ms=7, color=color, label=NAMES.get(kind, kind))
+        if isinstance(distribution, CategoricalDistribution):
+            options = distribution.choices
+            axes.set_xticks(range(len(options)), [_text(option) for option in options])
+        elif isinstance(distribution, FloatDistribution) and distribution.log:
+            axes.set_xscale("log")
+            ends = distribution.low, distribution.high
+            ticks = [ends[0], math.sqrt(math.prod(ends)), ends[1]]
+            axes.set_xticks(ticks, [f"{float(f'{tick:.1g}'):g}" for tick in ticks])
+            axes.minorticks_off()  # their labels would overlap
+            axes.set_xlim(ends[0] / 1.2, ends[1] * 1.2)
+        axes.set_xlabel(name.replace("_", " "))
+        axes.spines[["top", "right"]].set_visible(False)
+        if index % columns == 0:
+            axes.set_ylabel(_metric(family[0]))
+    if len(family) > 1:
+        shown = (axes.get_legend_handles_labels() for axes in panels.flat)
+        everyone = max(shown, key=lambda drawn: len(drawn[0]))
+        fig.legend(*everyone, loc="outside upper left", ncols=len(family), frameon=False)
+    return fig
+
+
+def _complete(study: Study) -> list[FrozenTrial]:
+    """The trials with a value, the best first."""
+    done = [t for t in study.finished() if t.state == TrialState.COMPLETE]
+    return sorted(done, key=lambda t: (t.value, t.number))
+
+
+def _tests(study: Study, store: Records) -> list[float]:
+    """What the winner has on test with the seeds 0, 1, ... as far as there are records."""
+    winner = study.winner()
+    assert winner is not None
+    found = (store.results([Trial(winner.config, seed)]) for seed in count())
+    return [one[0].config.score(one[0].outcome, "test") for one in takewhile(bool, found)]
+
+
+def _kind(study: Study) -> str:
+    return str(next(getattr(study.space.base, f) for f in UNITS if hasattr(study.space.base, f)))
+
+
+def _units(study: Study) -> str:
+    return NAMES.get(_kind(study), _kind(study))
+
+
+def _form(study: Study) -> str:
+    return ".2%" if _metric(study) == "error" else ".3f"
+
+
+def _score(study: Study, value: float | None) -> str:
+    return "" if value is None else format(value, _form(study))
+
+
+def _metric(study: Study) -> str:
+    return "error" if study.space.base.watched == "valid_error" else "NLL"
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

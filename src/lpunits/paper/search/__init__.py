@@ -1,0 +1,1 @@
+"""Runs many trials: spaces, studies, and the engines that carry them out."""

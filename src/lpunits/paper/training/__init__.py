@@ -1,0 +1,1 @@
+"""Trains one network: configs, the loop, checkpoints, jobs and records."""

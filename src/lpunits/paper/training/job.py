@@ -1,0 +1,139 @@
+"""What a running trial has at hand: checkpoints, progress, curves, and a place for its model.
+
+facts = job.load(parts)              # None: begin; otherwise go on after facts["epoch"]
+...
+job.epoch(epoch, epochs, {"loss": 0.1, "valid_error": 0.02}, {"layer1": layer.order})
+job.save(parts, {"epoch": epoch})    # once an epoch
+...
+job.keep(model)                      # the trained weights, as safetensors
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from lpunits.paper.files import write_atomically
+from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training.checkpoint import Part, restore, save
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a trial is, for the progress bar and for a search that may stop it."""
+
+    done: int
+    total: int
+    text: str
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Job:
+    """One run of a trial.
+
+    Args:
+        folder: A folder of the trial's own, for its checkpoint and its model.
+        show: Takes the progress; by default it is not shown.
+        curves: Where to write TensorBoard's event files, if at all.
+        facts: Which trial it is, as JSON holds it: a checkpoint of another one is not used.
+        writes: Whether this process shows and writes anything; of several ranks the first one does.
+    """
+
+    folder: Path
+    show: Callable[[Progress], None] = lambda progress: None
+    curves: Path | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    writes: bool = field(default_factory=lambda: distributed.rank() == 0)
+    seconds_before: float = 0.0  # in processes that were killed, up to the last checkpoint
+
+    def __post_init__(self) -> None:
+        self._start = time.perf_counter()
+        self._writer: SummaryWriter | None = None
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file of the checkpoint."""
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def model(self) -> Path:
+        """The file of the trained model."""
+        return self.folder / "model.safetensors"
+
+    @property
+    def seconds(self) -> float:
+        """How long the trial has been running, in all processes that worked on it."""
+        return self.seconds_before + time.perf_counter() - self._start
+
+    def load(self, parts: Mapping[str, Part]) -> dict[str, Any] | None:
+        """Restore the last checkpoint into the parts and return its facts; None: there is none."""
+        facts = restore(self.checkpoint, parts, dict(self.facts))
+        if facts is not None:
+            self.seconds_before = facts.pop("seconds")
+        return facts
+
+    def save(self, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
+        """Write a checkpoint; a run that is killed goes on from here, bit by bit the same."""
+        if self.writes:
+            save(self.checkpoint, parts, {**facts, "seconds": self.seconds}, dict(self.facts))
+
+    def epoch(
+        self,
+        done: int,
+        total: int,
+        values: Mapping[str, float],
+        orders: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Show where the trial is, and write curves and histograms of orders if they are wanted."""
+        if not self.writes:
+            return
+        shown = [
+            f"{name.replace('_', ' ')} " + (f"{v:.2%}" if name.endswith("error") else f"{v:.4g}")
+            for name, v in values.items()
+        ]
+        if orders:
+            p = torch.cat([values.detach().flatten() for values in orders.values()])
+            shown.append(f"p {p.mean():.3g} ({p.min():.3g}..{p.max():.3g})")
+        self.show(Progress(done, total, "  ".join(shown), dict(values)))
+        if self.curves is None:
+            return
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # What a killed run wrote beyond its last checkpoint is dropped.
+            self._writer = SummaryWriter(str(self.curves), purge_step=done)
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, done)
+        for name, tensor in (orders or {}).items():
+            self._writer.add_histogram(f"orders/{name}", tensor.detach(), done)
+        self._writer.flush()
+
+    def keep(self, model: nn.Module) -> None:
+        """Write the trained weights, with the trial's config in the header of the file."""
+        from safetensors.torch import save as to_bytes
+
+        if not self.writes:
+            return
+        tensors = {k: t.detach().clone().contiguous() for k, t in model.state_dict().items()}
+        write_atomically(self.model, to_bytes(tensors, {"json": json.dumps(dict(self.facts))}))
+
+    def close(self) -> None:
+        """The trial has its record: the checkpoint has served."""
+        if not self.writes:
+            return
+        if self._writer is not None:
+            self._writer.close()
+        self.checkpoint.unlink(missing_ok=True)
+        for leftover in self.folder.glob(".*.tmp"):  # half a file of a process that was killed
+            leftover.unlink(missing_ok=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()

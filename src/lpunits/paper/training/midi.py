@@ -1,0 +1,164 @@
+"""Music out of a trained network: frames drawn one after the other, and written as a MIDI file."""
+
+import itertools
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from lpunits.paper.data.music import HIGHEST, LOWEST
+from lpunits.paper.training.music import KEYS, Music
+
+TICKS = 480  # per quarter note
+VELOCITY = 80
+MOST_STEPS = 100_000
+
+
+def load_model(path: Path) -> nn.Module:
+    """The network of a ``model.safetensors`` that a trial of :class:`Music` kept."""
+    try:
+        with safe_open(path, "pt") as file:
+            header = json.loads((file.metadata() or {}).get("json", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: there is no such file") from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{path}: not a sound safetensors file ({error})") from error
+    kind = header.get("kind") if isinstance(header, dict) else None
+    if kind != "Music":
+        found = f"a model of {kind!r}" if kind else "a file that does not say what it is"
+        raise ValueError(f"{path}: a model of music is expected, this is {found}")
+    try:
+        net = _config(header["config"]).net()
+        net.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: the weights are of another architecture ({reason})") from error
+    return net.eval()
+
+
+def _config(values: dict[str, Any]) -> Music:
+    defaults = {f.name: f.default for f in fields(Music)}
+    for name, value in values.items():
+        simple = type(value) in (str, int, float, bool)
+        if name not in defaults or not (simple or value is defaults[name]):  # None may be one
+            raise ValueError(f"no such setting: {name} = {value!r}")
+    return Music(**values)
+
+
+def sample(
+    net: nn.Module,
+    steps: int,
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
+    start: Tensor | None = None,
+) -> Tensor:
+    """A piano roll, (steps, 88), drawn frame by frame from what the network predicts.
+
+    Args:
+        net: A network with a ``step`` method, as :class:`lpunits.DOTRNN` has.
+        steps: How many frames.
+        temperature: The logits are divided by it: below 1 the likely gets likelier; at 0 a note
+            sounds if its probability is above one half.
+        seed: The same seed gives the same music.
+        start: Frames, (steps, 88), to begin from; they are not part of the result.
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"steps must be a number from 1 to {MOST_STEPS}, got {steps!r}")
+    if not temperature >= 0:
+        raise ValueError(f"temperature must be a number of at least 0, got {temperature!r}")
+    generator = torch.Generator().manual_seed(seed)
+    net.eval()
+    frames = [torch.zeros(1, KEYS)]
+    with torch.no_grad():
+        state = None
+        if start is not None:
+            for frame in (*frames, *start[:-1].split(1)):
+                _, state = net.step(frame, state)  # type: ignore[operator]
+            frames = [start[-1:]]
+        for _ in range(steps):
+            logits, state = net.step(frames[-1], state)  # type: ignore[operator]
+            # At temperature 0 the logits become -inf and inf: probabilities of 0 and 1.
+            scale = max(temperature, 1e-30)
+            probability = (logits.double() / scale).sigmoid().float()
+            frames.append(torch.bernoulli(probability, generator=generator))
+    return torch.cat(frames[1:])
+
+
+def write_midi(
+    path: Path, roll: Tensor, *, tempo: float = 120.0, steps_per_quarter: int = 2
+) -> None:
+    """Write a piano roll as a standard MIDI file; a note that goes on is held.
+
+    Args:
+        path: The file to write.
+        roll: (steps, 88), of 0 and 1.
+        tempo: Quarter notes per minute.
+        steps_per_quarter: How many steps are one quarter note.
+    """
+    import mido
+
+    if not 4 <= tempo <= 1000:
+        raise ValueError(f"tempo must be from 4 to 1000 quarter notes a minute, got {tempo!r}")
+    if roll.ndim != 2 or roll.shape[1] != KEYS:
+        raise ValueError(f"roll must have the shape (steps, {KEYS}), got {tuple(roll.shape)}")
+    file = mido.MidiFile(ticks_per_beat=TICKS)
+    track = mido.MidiTrack()
+    file.tracks.append(track)
+    track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(tempo)))
+    step, waiting = TICKS // steps_per_quarter, 0
+    silence = torch.zeros(1, KEYS, dtype=torch.bool)
+    frames = torch.cat([silence, roll.bool(), silence])
+    for before, now in itertools.pairwise(frames):
+        for kind, change in (("note_off", before & ~now), ("note_on", now & ~before)):
+            for key in change.nonzero().flatten().tolist():
+                track.append(mido.Message(kind, note=key + LOWEST, velocity=VELOCITY, time=waiting))
+                waiting = 0
+        waiting += step
+    file.save(path)
+
+
+def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
+    """The piano roll of a MIDI file, (steps, 88); what is played between two steps sounds at both.
+
+    A note outside the keyboard is refused.
+    """
+    import mido
+
+    try:
+        file = mido.MidiFile(path)
+        messages = list(mido.merge_tracks(file.tracks))
+    except FileNotFoundError as error:
+        raise ValueError(f"{path}: there is no such file") from error
+    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(f"{path}: not a sound MIDI file ({error})") from error
+    step = file.ticks_per_beat / steps_per_quarter
+    now, sounding = 0, dict[int, int]()
+    notes: list[tuple[int, int, int]] = []
+    for message in messages:
+        now += message.time
+        if message.type not in ("note_on", "note_off"):
+            continue
+        if not LOWEST <= message.note <= HIGHEST:
+            raise ValueError(
+                f"{path}: a note must be on the keyboard, from {LOWEST} to {HIGHEST}, "
+                f"got {message.note}"
+            )
+        if message.type == "note_on" and message.velocity:
+            sounding.setdefault(message.note, now)
+        elif message.note in sounding:
+            notes.append((message.note, sounding.pop(message.note), now))
+    last = max((end for _, _, end in notes), default=0)
+    steps = round(last / step)
+    if not 1 <= steps <= MOST_STEPS:
+        raise ValueError(f"{path}: from 1 to {MOST_STEPS} steps of music are expected, got {steps}")
+    roll = torch.zeros(steps, KEYS)
+    for note, begin, end in notes:
+        first = min(round(begin / step), steps - 1)
+        roll[first : max(first + 1, round(end / step)), note - LOWEST] = 1
+    return roll

@@ -1,0 +1,465 @@
+"""Polyphonic music: predict every frame of a piano roll from those before it.
+
+The first frame is predicted from a frame of silence and the zero state. Training is truncated
+backpropagation through time: windows of a piece follow one another, and each starts from the state
+in which the last one ended.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence
+
+from lpunits import DOTRNN, param_groups
+from lpunits.mlp import ACTIVATIONS
+from lpunits.paper.data import Dataset, info, load
+from lpunits.paper.training.checkpoint import Part
+from lpunits.paper.training.gru import GRU
+from lpunits.paper.training.job import Job
+from lpunits.paper.training.loop import follow, orders, rounded
+from lpunits.recurrence import ELEMENTWISE
+from lpunits.start import STARTS
+
+KEYS = 88
+EXCERPT = 64  # steps of a piece of the test set that a record keeps, for a picture
+
+
+class NLL(NamedTuple):
+    """Negative log-likelihoods per step, summed over the keys, in nats."""
+
+    pooled: float  # the mean over all steps of all pieces: what is reported
+    per_piece: float  # the mean over pieces of their means
+
+
+def music_nll(
+    model: Callable[[Tensor], Any], sequences: Sequence[Tensor], *, frames: int = 16_384
+) -> NLL:
+    """How well a model predicts each frame from those before it, the first one from silence.
+
+    >>> fair = music_nll(torch.zeros_like, [torch.zeros(5, 88), torch.zeros(2, 88)])
+    >>> f"{fair.pooled:.3f}"  # a coin for every key: 88 log 2
+    '60.997'
+
+    Args:
+        model: Gets the frames up to each step, (steps, pieces, 88), shorter pieces padded at the
+            end, and gives the logits of the frames that follow, alone or first in a tuple. A
+            module is put into evaluation mode, and back.
+        sequences: Piano rolls, (steps, 88) each, of 0 and 1.
+        frames: Pieces of similar length go together, up to so many frames.
+    """
+    check_rolls(sequences)
+    training = isinstance(model, nn.Module) and model.training
+    if isinstance(model, nn.Module):
+        model.eval()
+    by_length = sorted(sequences, key=len)
+    sums: list[Tensor] = []
+    with torch.no_grad():
+        while len(sums) < len(by_length):
+            rolls = by_length[len(sums) :]
+            together = max(1, sum((i + 1) * len(roll) <= frames for i, roll in enumerate(rolls)))
+            rolls = rolls[:together]
+            truth = pad_sequence(rolls)
+            found = model(_delayed(truth))
+            logits = found[0] if isinstance(found, tuple) else found
+            losses = binary_cross_entropy_with_logits(logits, truth, reduction="none").sum(-1)
+            sums += [losses[: len(roll), i].double().sum() for i, roll in enumerate(rolls)]
+    if isinstance(model, nn.Module):
+        model.train(training)
+    totals, steps = torch.stack(sums), torch.tensor([len(roll) for roll in by_length])
+    return NLL((totals.sum() / steps.sum()).item(), (totals / steps).mean().item())
+
+
+def check_rolls(sequences: Sequence[Tensor]) -> None:
+    """Refuses, in a sentence, what is not a list of piano rolls."""
+    if not len(sequences):
+        raise ValueError("sequences must be at least one piano roll, got none")
+    for index, roll in enumerate(sequences):
+        if roll.ndim != 2 or roll.shape[1] != KEYS or not len(roll):
+            raise ValueError(
+                f"sequences must be piano rolls of the shape (steps, {KEYS}), "
+                f"got {tuple(roll.shape)} for piece {index}"
+            )
+        if not ((roll == 0) | (roll == 1)).all():
+            wrong = roll[(roll != 0) & (roll != 1)][0].item()
+            raise ValueError(f"sequences must hold 0 and 1 only, got {wrong} in piece {index}")
+
+
+def _delayed(frames: Tensor) -> Tensor:
+    """What is known before each frame: silence, then the frames but the last."""
+    return torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
+
+
+class Recurrent(nn.Module):
+    """A shallow network for comparison: torch's RNN or GRU, dropout, logistic outputs."""
+
+    def __init__(self, cell: type[nn.RNN | GRU], hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.rnn = cell(KEYS, hidden)
+        self.output = nn.Sequential(nn.Dropout(dropout), nn.Linear(hidden, KEYS))
+
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
+        """The logits of all steps, and the last state of each sequence."""
+        states, last = self.rnn(input, hx)
+        if isinstance(states, PackedSequence):
+            return states._replace(data=self.output(states.data)), last
+        return self.output(states), last
+
+    def step(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """One step, (batch, 88) to logits."""
+        logits, last = self(input.unsqueeze(0), hx)
+        return logits[0], last
+
+
+@dataclass(frozen=True)
+class Music:
+    """A network, a collection of music, and how the one is trained on the other.
+
+    Args:
+        data: The dataset.
+        model: The units of the DOT-RNN's transition, or ``rnn`` or ``gru``: torch's, with as many
+            weights.
+        hidden: Size of the state.
+        units: Units of the transition; elementwise units get as many as make the same weights.
+        filters: Projections per unit.
+        output_units: Units of the deep output: maxout, or sigmoid for a sigmoid transition.
+        output_filters: Projections per unit of the output.
+        order: Where the orders start.
+        dropout: On the intermediate layers.
+        output_dropout: On that of the output, if not the same.
+        dropout_per: One mask per step or per sequence.
+        batch: Pieces at a time.
+        window: Steps of truncated backpropagation; 0: whole pieces.
+        optimizer: ``adam``, or ``sgd`` with momentum.
+        lr: The learning rate.
+        order_scale: The factor of the orders' rate.
+        momentum: Of ``sgd``.
+        clip: The largest norm of the gradient; 0: any.
+        weight_decay: Of the weights, not of orders and centres; with ``adam`` apart from its
+            steps, as in AdamW.
+        epochs: At most.
+        patience: Epochs without a better validation after which the rate is halved.
+        halvings: Training ends when the rate would be halved once more.
+        decay: ``halving`` as these two say, or ``cosine``: the rate falls to 0 over all epochs.
+        average: How much of the running mean of the weights an update keeps, which is then what is
+            validated, chosen and tested; 0: there is no mean.
+        transpose: Augmentation, which the paper does not have: each piece is moved by up to so many
+            semitones up or down, anew at every epoch.
+        start: How the DOT-RNN starts: zero, as in the paper, or spread, the default of the layers.
+        test: Evaluate on the test set and keep the model; the trials of a search do neither.
+    """
+
+    data: str
+    model: str = "lp"
+    hidden: int = 400
+    units: int = 400
+    filters: int = 2
+    output_units: int = 400
+    output_filters: int = 2
+    order: float = 3.0
+    dropout: float = 0.5
+    output_dropout: float | None = None
+    dropout_per: str = "step"
+    batch: int = 16
+    window: int = 0
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    order_scale: float = 5.0
+    momentum: float = 0.9
+    clip: float = 1.0
+    weight_decay: float = 0.0
+    epochs: int = 200
+    patience: int = 5
+    halvings: int = 4
+    decay: str = "halving"
+    average: float = 0.0
+    transpose: int = 0
+    start: str = "zero"
+    test: bool = True
+
+    watched = "valid_nll"  # what a search sees of a running trial, epoch by epoch
+
+    def __post_init__(self) -> None:
+        info(self.data)  # an unknown name is told at once
+        for name, known in (
+            ("model", (*ACTIVATIONS, "rnn", "gru")),
+            ("optimizer", ("adam", "sgd")),
+            ("dropout_per", ("step", "sequence")),
+            ("decay", ("halving", "cosine")),
+            ("start", STARTS),
+        ):
+            if getattr(self, name) not in known:
+                expected = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise ValueError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+        for name, least in (("batch", 1), ("epochs", 1), ("patience", 1), ("window", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be a number from 0 to below 1, got {self.average}")
+        if not 0 <= self.transpose < KEYS:
+            raise ValueError(f"transpose must be from 0 to {KEYS - 1}, got {self.transpose}")
+
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+        moved = f", transposed by up to {self.transpose}" if self.transpose else ""
+        clipped = f", threshold {self.clip:g}" if self.clip != Music.clip else ""
+        lasting = f", {self.epochs} epochs" if self.decay == "cosine" else ""
+        return f"{self.data}, {self.model}{moved}{clipped}{lasting}"
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The one it loads."""
+        return (self.data,)
+
+    def untested(self) -> "Music":
+        """The same without the test set: a trial of a search."""
+        return replace(self, test=False)
+
+    def score(self, outcome: Mapping[str, Any], split: str = "valid") -> float:
+        """What a search compares: the negative log-likelihood of a split."""
+        return float(outcome["nll"][split])
+
+    def net(self) -> nn.Module:
+        """The network, with new weights."""
+        if self.model in ("rnn", "gru"):
+            weights = sum(p.numel() for p in _dotrnn(self, "lp", "meta").parameters())
+            gates, cell = (3, GRU) if self.model == "gru" else (1, nn.RNN)
+            # gates (h^2 + 88 h + 2 h) + 88 h + 88 weights
+            half = (gates * (KEYS + 2) + KEYS) / (2 * gates)
+            hidden = round(math.sqrt(half**2 + (weights - KEYS) / gates) - half)
+            dropout = self.dropout if self.output_dropout is None else self.output_dropout
+            return Recurrent(cell, hidden, dropout)
+        return _dotrnn(self, self.model)
+
+    def run(self, seed: int, job: Job) -> dict[str, Any]:
+        """Train, choose the epoch by validation, and evaluate there."""
+        data = load(self.data)
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        net = self.net()
+        start = orders(net)
+        _start_from_marginals(net, data.train.features)
+        groups = param_groups(
+            net, self.lr, order_scale=self.order_scale, weight_decay=self.weight_decay
+        )
+        optimizer: torch.optim.Optimizer = (
+            torch.optim.AdamW(groups, fused=True)  # without weight decay it is Adam
+            if self.optimizer == "adam"
+            else torch.optim.SGD(groups, momentum=self.momentum)
+        )
+        for group in groups:
+            group["start"] = group["lr"]
+        best: dict[str, Tensor] = {}
+        judged = deepcopy(net) if self.average else net
+        parts: dict[str, Part] = {
+            "net": net,
+            "optimizer": optimizer,
+            "batches": generator,
+            "dropout": torch.default_generator,
+            "best": best,
+        }
+        if self.average:
+            parts["judged"] = judged
+        facts = job.load(parts) or {"epoch": 0, "best": None, "since": 0, "halved": 0, "curve": []}
+        diverged = None
+        while facts["epoch"] < self.epochs and facts["halved"] <= self.halvings:
+            for group in optimizer.param_groups:
+                group["lr"] = group["start"] * self.rate(facts["epoch"], facts["halved"])
+            loss = self._epoch(net, judged, optimizer, data.train.features, generator)
+            valid = math.nan
+            if math.isfinite(loss):
+                valid = music_nll(judged, data.valid.features).pooled
+            if not math.isfinite(valid):
+                diverged = f"the loss was not finite in epoch {facts['epoch'] + 1}"
+                break
+            facts["epoch"] += 1
+            row = {"epoch": facts["epoch"], "loss": round(loss, 4), "valid_nll": round(valid, 4)}
+            facts["curve"].append(row)
+            if facts["best"] is None or valid < facts["best"]:
+                facts |= {"best": valid, "best_epoch": facts["epoch"], "since": 0}
+                best.update({k: t.detach().clone() for k, t in judged.state_dict().items()})
+            else:
+                facts["since"] += 1
+            if facts["since"] >= self.patience and self.decay == "halving":
+                facts |= {"since": 0, "halved": facts["halved"] + 1}
+                net.load_state_dict(best)
+                judged.load_state_dict(best)
+            values = {"loss": loss, "valid_nll": valid, "best": facts["best"]}
+            job.epoch(facts["epoch"], self.epochs, values, orders(judged))
+            job.save(parts, facts)
+        if not best:
+            return {"diverged": diverged, "curve": facts["curve"]}
+        judged.load_state_dict(best)
+        if self.test:
+            job.keep(judged)
+        outcome = self._outcome(judged, data, facts, start)
+        return outcome | ({"diverged": diverged} if diverged else {})
+
+    def rate(self, epoch: int, halved: int) -> float:
+        """What is left of the learning rate after so many epochs.
+
+        >>> Music("jsb").rate(100, halved=2), Music("jsb", decay="cosine").rate(100, halved=0)
+        (0.25, 0.5)
+        """
+        if self.decay == "halving":
+            return 0.5**halved
+        return (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+
+    def _epoch(
+        self,
+        net: nn.Module,
+        judged: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        rolls: Sequence[Tensor],
+        generator: torch.Generator,
+    ) -> float:
+        """The loss per step of a pass over all pieces, in windows."""
+        net.train()
+        total, steps = torch.zeros((), dtype=torch.float64), 0
+        parameters = [p for p in net.parameters() if p.requires_grad]
+        for pieces in self._batches(rolls, generator):
+            state = None
+            for inputs, targets in windows(pieces, self.window):
+                running = len(inputs)
+                state = None if state is None else state[:, :running].detach().contiguous()
+                logits, state = net(pack_sequence(inputs), state)
+                frames = pack_sequence(targets).data
+                loss = binary_cross_entropy_with_logits(logits.data, frames, reduction="sum")
+                optimizer.zero_grad()
+                (loss / len(frames)).backward()
+                if self.clip:
+                    clip_grad_norm_(parameters, self.clip)
+                optimizer.step()
+                if self.average:
+                    follow(dict(judged.named_parameters()), net, self.average)
+                total += loss.detach()
+                steps += len(frames)
+        return (total / steps).item()
+
+    def _batches(
+        self, rolls: Sequence[Tensor], generator: torch.Generator
+    ) -> Iterator[list[Tensor]]:
+        """All pieces in batches of about equal length, the longest of each first."""
+        if self.transpose:
+            rolls = [transposed(roll, self.transpose, generator) for roll in rolls]
+        lengths = torch.tensor([len(roll) for roll in rolls])
+        noise = 1 + 0.5 * torch.rand(len(rolls), generator=generator)
+        batches = (lengths * noise).argsort().split(self.batch)
+        for index in torch.randperm(len(batches), generator=generator).tolist():
+            pieces = [rolls[i] for i in batches[index].tolist()]
+            yield sorted(pieces, key=len, reverse=True)
+
+    def _outcome(
+        self,
+        net: nn.Module,
+        data: Dataset[list[Tensor]],
+        facts: dict[str, Any],
+        start: dict[str, Tensor],
+    ) -> dict[str, Any]:
+        splits = {"train": data.train, "valid": data.valid}
+        if self.test:
+            splits["test"] = data.test
+        found = {name: music_nll(net, part.features) for name, part in splits.items()}
+        outcome: dict[str, Any] = {
+            "nll": {name: nll.pooled for name, nll in found.items()},
+            "nll_per_piece": {name: nll.per_piece for name, nll in found.items()},
+            "epoch": facts["best_epoch"],
+            "weights": sum(p.numel() for p in net.parameters()),
+            "curve": facts["curve"],
+        }
+        if start:
+            outcome["orders"] = [
+                {"layer": name, "initial": rounded(start[name]), "final": rounded(p)}
+                for name, p in orders(net).items()
+            ]
+            if self.test:
+                outcome["excerpt"] = excerpt(net, data.test.features[0][:EXCERPT])
+        return outcome
+
+
+def _start_from_marginals(net: nn.Module, rolls: Sequence[Tensor]) -> None:
+    """Let the outputs begin with how often each key sounds; a key that never does gets one note."""
+    frames = torch.cat(list(rolls))
+    often = (frames.sum(0) + 1) / (len(frames) + 2)
+    with torch.no_grad():
+        net.output[-1].bias.copy_(often.logit())  # type: ignore[index, union-attr]
+
+
+def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:
+    """The DOT-RNN; elementwise units have one filter, and so many units that weights are equal."""
+    width, units, filters = config.hidden, config.units, config.filters
+    output, output_filters = config.output_units, config.output_filters
+    if kind in ELEMENTWISE:
+        units, filters = round(units * (filters * (width + KEYS) + width) / (2 * width + KEYS)), 1
+    if kind == "sigmoid":
+        output = round(output * (output_filters * width + KEYS) / (width + KEYS))
+        output_filters = 1
+    return DOTRNN(
+        KEYS,
+        config.hidden,
+        KEYS,
+        units,
+        filters,
+        output,
+        output_filters,
+        activation=kind,
+        output_activation="sigmoid" if kind == "sigmoid" else "maxout",
+        order=config.order,
+        dropout=config.dropout,
+        output_dropout=config.output_dropout,
+        dropout_per=config.dropout_per,
+        start=config.start,
+        device=device,
+    )
+
+
+def windows(pieces: Sequence[Tensor], steps: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """Inputs and targets of window after window, of the pieces that reach so far.
+
+    The pieces are in falling order of length, so those that go on are always the first ones.
+
+    >>> pieces = [torch.zeros(5, 88), torch.zeros(3, 88)]
+    >>> [[len(x) for x in inputs] for inputs, _ in windows(pieces, 2)]
+    [[2, 2], [2, 1], [1]]
+    """
+    steps = steps or len(pieces[0])
+    inputs = [_delayed(roll) for roll in pieces]
+    for start in range(0, len(pieces[0]), steps):
+        running = [i for i, roll in enumerate(pieces) if len(roll) > start]
+        part = slice(start, start + steps)
+        yield [inputs[i][part] for i in running], [pieces[i][part] for i in running]
+
+
+def transposed(roll: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """The piece moved by up to ``most`` semitones either way, as far as the keyboard reaches.
+
+    >>> low = torch.eye(88)[[0, 2]]
+    >>> moved = transposed(low, 6, torch.Generator().manual_seed(1))
+    >>> moved.sum(), moved.argmax(1).diff()
+    (tensor(2.), tensor([2]))
+    """
+    keys = roll.any(0).nonzero()
+    if not len(keys):
+        return roll
+    low, high = int(keys[0]), int(keys[-1])
+    down, up = min(most, low), min(most, KEYS - 1 - high)
+    shift = int(torch.randint(-down, up + 1, (), generator=generator))
+    return roll.roll(shift, 1)
+
+
+def excerpt(net: nn.Module, roll: Tensor) -> dict[str, list[str]]:
+    """Truth and predicted probability of a piece, two hexadecimal digits for each key."""
+    net.eval()
+    with torch.no_grad():
+        probability = net(_delayed(roll))[0].sigmoid()
+    return {
+        name: [bytes(row).hex() for row in (255 * t).round().to(torch.uint8).tolist()]
+        for name, t in (("truth", roll), ("probability", probability))
+    }

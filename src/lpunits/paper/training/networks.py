@@ -1,0 +1,165 @@
+"""The networks that the one loop trains: a config of each, with the network's own fields."""
+
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from lpunits import MLP, GlobalLpPool
+from lpunits.mlp import ACTIVATIONS, NORMALIZATIONS
+from lpunits.paper.training.loop import Training
+from lpunits.start import STARTS
+
+
+@dataclass(frozen=True)
+class FeedForward(Training):
+    """A multilayer perceptron: data, network and training, all but the seed.
+
+    Args:
+        hidden: Units of each hidden layer. Elementwise units (relu, sigmoid, tanh) have one filter
+            each, so their layers are widened until the network has as many weights as one of units
+            with ``filters`` filters would have.
+        normalization: What follows each hidden layer: none, batch or layer.
+        input_noise: The standard deviation of Gaussian noise on the inputs, in training.
+        noise: The same on what follows each hidden layer.
+        weight_range: Weights start uniform in plus and minus this; None: as the layers start them.
+        start: Where centres and biases start: zero, as in the paper, or spread, the default of the
+            layers.
+    """
+
+    hidden: tuple[int, ...] = (240, 240)
+    activation: str = "lp"
+    filters: int = 5
+    order: float = 3.0
+    learn_order: bool = True
+    center: bool = True
+    bias: bool = False
+    normalization: str = "none"
+    input_dropout: float = 0.0
+    dropout: float = 0.0
+    input_noise: float = 0.0
+    noise: float = 0.0
+    weight_range: float | None = None
+    start: str = "zero"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("center_inputs", "input_dropout", "input_noise", "adversarial"):
+            if self.sparse_inputs and (value := getattr(self, name)):
+                raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
+        choices = {"activation": ACTIVATIONS, "normalization": NORMALIZATIONS, "start": STARTS}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                expected = ", ".join(known)
+                raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
+        if not 1 <= self.filters < math.inf:
+            raise ValueError(f"filters must be a number of at least 1, got {self.filters}")
+
+    @property
+    def label(self) -> str:
+        """The dataset with its options, the units, the layers, noise, where p starts, the decay."""
+        sizes = "-".join(map(str, self.hidden))
+        noise = f", noise {self.noise:g}" if self.noise else ""
+        noise += f", adversarial {self.adversarial:g}" if self.adversarial else ""
+        told = self.activation == "lp" and self.order != FeedForward.order
+        start = f", p from {self.order:g}" if told else ""
+        decay = f", weight decay {self.weight_decay:.2g}" if self.weight_decay else ""
+        return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}{decay}"
+
+    @property
+    def shares_batches(self) -> bool:
+        """Whether several processes may train it: each would have batch statistics of its own."""
+        return self.normalization != "batch"
+
+    def model(self, shape: tuple[int, ...], classes: int) -> MLP:
+        """The network at its start, for rows of features that were of this shape."""
+        inputs = math.prod(shape)
+        pooled = self.activation in ("lp", "l2", "maxout")
+        model = MLP(
+            inputs,
+            self.hidden if pooled else self.widened(inputs, classes),
+            classes,
+            activation=self.activation,
+            filters=self.filters if pooled else 1,
+            order=self.order,
+            learn_order=self.learn_order,
+            center=self.center,
+            bias=self.bias,
+            normalization=self.normalization,
+            dropout=self.dropout,
+            input_dropout=self.input_dropout,
+            noise=self.noise,
+            input_noise=self.input_noise,
+            start=self.start,
+        )
+        if self.weight_range is not None:
+            for name, weight in model.named_parameters():
+                if name.endswith("weight") and weight.ndim > 1:
+                    nn.init.uniform_(weight, -self.weight_range, self.weight_range)
+        if self.sparse_inputs:
+            # All weights of an input side by side in memory: one input after the other is added.
+            weight = next(p for p in model.parameters() if p.ndim > 1)
+            by_input = weight.data.flatten(0, -2).t().contiguous()
+            weight.data = by_input.t().unflatten(0, weight.shape[:-1])
+        return model
+
+    def widened(self, inputs: int, classes: int) -> tuple[int, ...]:
+        """Hidden layers of single-filter units with as many weights as the pooled ones have.
+
+        >>> FeedForward("mnist", hidden=(240, 240), filters=5).widened(784, 10)
+        (782, 782)
+        """
+
+        def weights(hidden: tuple[int, ...], filters: int) -> int:
+            sizes = (inputs, *hidden)
+            pairs = zip(sizes, hidden, strict=False)
+            return sum(n * units * filters for n, units in pairs) + sizes[-1] * classes
+
+        goal = weights(self.hidden, self.filters)
+        low, high = 1.0, float(self.filters)
+        for _ in range(40):
+            middle = (low + high) / 2
+            below = weights(tuple(round(middle * n) for n in self.hidden), 1) < goal
+            low, high = (middle, high) if below else (low, middle)
+        return tuple(round(high * n) for n in self.hidden)
+
+
+@dataclass(frozen=True)
+class Convolutional(Training):
+    """A small convolutional network whose only pooling is over all of space, by a norm.
+
+    Convolutions of 3 x 3 with batch normalisation and ReLU, all but the last in steps of two; then
+    :class:`~lpunits.GlobalLpPool` and a linear output. After a ReLU, order 1 is average pooling and
+    order inf is max pooling, so they are the same network with another order.
+
+    Args:
+        channels: Of each convolution.
+        order: The order of every channel's norm, or where it starts.
+        learn_order: Whether it is learned, one for each channel.
+    """
+
+    channels: tuple[int, ...] = (16, 32, 64)
+    order: float = 3.0
+    learn_order: bool = True
+
+    @property
+    def label(self) -> str:
+        """The dataset, the channels and the pooling."""
+        how = "learned from" if self.learn_order else "fixed at"
+        sizes = "-".join(map(str, self.channels))
+        return f"{self.source}, convolutions {sizes}, p {how} {self.order:g}"
+
+    def model(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+        """The network at its start, for rows of features that were images of this shape."""
+        if len(shape) != 2:
+            raise ValueError(f"data must be of images, got {self.data!r} with the shape {shape}")
+        if self.sparse_inputs:
+            raise ValueError("sparse_inputs must be False for convolutions, got True")
+        layers: list[nn.Module] = [nn.Unflatten(1, (1, *shape))]
+        *steps, last = self.channels
+        sizes = zip((1, *steps), self.channels, [2] * len(steps) + [1], strict=True)
+        for before, after, step in sizes:
+            convolution = nn.Conv2d(before, after, 3, step, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
+        pool = GlobalLpPool(last, order=self.order, learn_order=self.learn_order)
+        return nn.Sequential(*layers, pool, nn.Linear(last, classes))

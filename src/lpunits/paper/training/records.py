@@ -1,0 +1,172 @@
+"""Records: one JSON file for each finished trial, named by the trial's key.
+
+A record holds the config, the seed, the status (``finished``; ``diverged``: the loss was not
+finite; ``failed``: an exception, or the process died; ``pruned``: a search saw that others are
+better), the error as a sentence, the outcome, wall time, threads, ranks, versions, CPU and commit.
+A finished or diverged trial is not run again; a failed or pruned one is. A record is written in one
+step, so that it is whole or not there.
+"""
+
+import datetime
+import json
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lpunits
+from lpunits.paper.files import write_atomically
+from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training.trial import Result, Trial
+
+FORMAT = 1
+Record = dict[str, Any]
+
+
+class Records:
+    """Folders of records: all are read, with the folders in them; the first one is written to."""
+
+    def __init__(self, *folders: Path) -> None:
+        self.folders = folders
+
+    def find(self, trial: Trial) -> Record | None:
+        """The record of a trial, if there is one of this very config."""
+        for path in self.paths(trial):
+            try:
+                record = json.loads(path.read_text())
+                if record["format"] == FORMAT and _same_config(trial, record["config"]):
+                    return dict(record)
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{path}: not a sound record ({error}); remove it") from error
+        return None
+
+    def paths(self, trial: Trial) -> Iterator[Path]:
+        """Where the record of a trial may be."""
+        name = f"{trial.key}.json"
+        for folder in self.folders:
+            yield folder / name
+            yield from folder.glob(f"*/{name}")
+
+    def results(self, trials: Iterable[Trial]) -> list[Result]:
+        """The finished ones among the trials, with their records."""
+        found = ((trial, self.find(trial)) for trial in trials)
+        return [Result(t, r) for t, r in found if r is not None and r["status"] == "finished"]
+
+    def missing(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The trials that have yet to be run, each once."""
+        wanted = {trial.key: trial for trial in trials}.values()
+        done = ("finished", "diverged")
+        return [t for t in wanted if (self.find(t) or {}).get("status") not in done]
+
+    def findings(self) -> dict[str, str]:
+        """What a reader of the records wrote about them: the paragraphs of ``findings.md``."""
+        for folder in self.folders:
+            path = folder / "findings.md"
+            if path.exists():
+                first, *parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+                if first.strip():
+                    raise ValueError(f"{path}: must begin with a heading (##), got {first!r:.60}")
+                return {h: t.strip() for h, t in zip(parts[::2], parts[1::2], strict=True)}
+        return {}
+
+    def write(self, record: Record) -> Path:
+        """Keep a record."""
+        path = self.folders[0] / f"{record['key']}.json"
+        write_atomically(path, f"{_text(record)}\n".encode())
+        return path
+
+
+def make(
+    trial: Trial,
+    status: str,
+    outcome: dict[str, Any],
+    *,
+    seconds: float,
+    error: str | None = None,
+) -> Record:
+    """A record of a trial, with all that a reader of the number may ask for."""
+    return {
+        "format": FORMAT,
+        "key": trial.key,
+        "kind": type(trial.config).__name__,
+        "label": trial.label,
+        "config": trial.values,
+        "seed": trial.seed,
+        "status": status,
+        "error": error,
+        "seconds": round(seconds, 3),
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "threads": torch.get_num_threads(),
+        "ranks": distributed.size(),
+        "versions": versions(),
+        "cpu": cpu(),
+        "commit": commit(),
+        "outcome": outcome,
+    }
+
+
+@cache
+def versions() -> dict[str, str]:
+    """The versions that numbers may depend on."""
+    found = {"python": platform.python_version(), "lpunits": lpunits.__version__}
+    for name in ("torch", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # pragma: no cover
+            continue
+    return found
+
+
+@cache
+def cpu() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def commit() -> str | None:
+    """The commit that the package is checked out at, with a + if files of it have changed."""
+    folder = Path(__file__).parents[2]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # not merely inside some other checkout
+        changed = git("status", "--porcelain", "--untracked-files=no", ".")
+        return git("rev-parse", "HEAD") + "+" * bool(changed)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _same_config(trial: Trial, stored: dict[str, Any]) -> bool:
+    """Whether a record was made with this config: a default may have changed since."""
+    values = trial.values
+    return all(name in values and values[name] == value for name, value in stored.items())
+
+
+def _text(value: Any, margin: str = "") -> str:
+    """JSON to be read and compared by people: a dict's entry and a list's row to a line."""
+    inner = margin + " "
+    if isinstance(value, dict) and value:
+        rows = [f"{json.dumps(k)}: {_text(v, inner)}" for k, v in value.items()]
+    elif isinstance(value, list) and any(isinstance(v, list | dict) for v in value):
+        rows = [json.dumps(v, allow_nan=False) for v in value]
+    else:
+        return json.dumps(value, allow_nan=False)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{inner}" + f",\n{inner}".join(rows) + f"\n{margin}{closing}"

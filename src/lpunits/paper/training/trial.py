@@ -1,0 +1,117 @@
+"""What an experiment is: trials to run, and a section of the report made from their records.
+
+The interface, in the order in which it is used:
+
+* A **config** is a frozen dataclass that holds every number that an outcome depends on, but the
+  seed. It has a ``label`` for people, the names of the ``datasets`` that it loads, and
+  ``run(seed, job)``, which returns the outcome: a dict of plain values (what JSON can hold; write
+  infinity as ``"inf"``). If the loss stops being finite, ``run`` returns what it has with a
+  sentence under ``"diverged"``; any exception becomes a record of a failed trial.
+* A **trial** is a config and a seed. Its ``key`` is a hash of both: equal trials of different
+  experiments share one record.
+* An **experiment** is one :class:`Experiment` in one file of ``experiments/`` and one line in
+  ``experiments/__init__.py``. ``trials(scale)`` lists its trials; ``section(results)`` turns the
+  records that exist into a :class:`Section`. It gets the results in the order of the trials,
+  finished ones only, never none (unless the experiment has no trials), maybe not all.
+* A **job** (:mod:`lpunits.paper.training.job`) is what a running trial has: ``job.load`` and
+  ``job.save`` for checkpoints, ``job.epoch`` for the progress bar and TensorBoard,
+  ``job.keep`` for the model.
+
+:mod:`lpunits.paper.search.run` runs trials, :mod:`lpunits.paper.training.records` keeps their
+records, :mod:`lpunits.paper.report.page` makes the page.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+if TYPE_CHECKING:
+    from lpunits.paper.training.job import Job
+
+Scale = Literal["smoke", "quick", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+class Config(Protocol):
+    """A frozen dataclass: all that a trial's outcome depends on, but the seed."""
+
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The datasets that it loads, by the names of ``lpunits data``."""
+
+    def run(self, seed: int, job: "Job") -> dict[str, Any]:
+        """The outcome."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A config and a seed: what has one outcome."""
+
+    config: Any  # a Config; Any, because each experiment reads the fields of its own
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """What it is, in a few words."""
+        return f"{self.config.label}, seed {self.seed}"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The config as JSON holds it."""
+        values = json.loads(json.dumps(dataclasses.asdict(self.config), default=str))
+        return {name: _plain(value) for name, value in values.items()}
+
+    @cached_property
+    def key(self) -> str:
+        """The name of its record: the kind of trial, and a hash of config and seed.
+
+        A field that has its default is left out, so that a new field leaves old records valid.
+        """
+        default = {
+            f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+            for f in dataclasses.fields(self.config)
+        }
+        chosen = {
+            name: value
+            for name, value in self.values.items()
+            if getattr(self.config, name) != default[name]
+        }
+        kind = type(self.config).__name__
+        text = json.dumps([kind, chosen, self.seed], sort_keys=True)
+        return f"{kind.lower()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trial and its record."""
+
+    trial: Trial
+    record: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def config(self) -> Any:
+        """The config of the trial."""
+        return self.trial.config
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What the trial's ``run`` returned."""
+        outcome: dict[str, Any] = self.record["outcome"]
+        return outcome
+
+
+def _plain(value: Any) -> Any:
+    """A value as strict JSON holds it: it knows no infinity."""
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {name: _plain(v) for name, v in value.items()}
+    return str(value) if value in (float("inf"), float("-inf")) else value
