@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from lpunits.paper.search.search import search
 from lpunits.paper.search.engines import Ray, Work
+from lpunits.paper.search.search import search
 from lpunits.paper.search.study import Plan, Study, open_storage
 from lpunits.paper.training.records import Records
 
