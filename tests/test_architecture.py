@@ -16,14 +16,15 @@ ALLOWED = {
     "orders": set(),
     "start": set(),
     "layers": {"functional", "orders", "start"},
+    "pooling": {"functional", "layers", "orders"},
     "dropout": {"functional", "ops"},
     "mlp": {"dropout", "layers", "orders"},
     "recurrence": {"functional", "ops"},
     "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence", "start"},
     "optim": {"ops"},
     "diagnosis": {"layers", "orders", "rnn"},
-    "__init__": {"diagnosis", "dropout", "functional", "layers", "mlp", "optim", "orders", "rnn"},
 }
+ALLOWED["__init__"] = set(ALLOWED)
 
 
 def imported_parts(path: Path) -> set[str]:

@@ -4,17 +4,10 @@ from lpunits import optim
 from lpunits.diagnosis import diagnose
 from lpunits.dropout import Dropout
 from lpunits.functional import lp_pool, maxout
-from lpunits.layers import (
-    GlobalLpPool,
-    LpLinear,
-    LpPool,
-    LpPool1d,
-    LpPool2d,
-    LpPool3d,
-    MaxoutLinear,
-)
+from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.mlp import MLP
 from lpunits.orders import param_groups
+from lpunits.pooling import GlobalLpPool, LpPool, LpPool1d, LpPool2d, LpPool3d
 from lpunits.rnn import DOTRNN, DTRNN
 
 __version__ = "0.1.0"
