@@ -22,6 +22,7 @@ ALLOWED = {
     "recurrence": {"functional", "ops"},
     "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence", "start"},
     "optim": {"ops"},
+    "geometry": {"functional", "layers", "pooling"},
     "diagnosis": {"layers", "orders", "rnn"},
 }
 ALLOWED["__init__"] = set(ALLOWED)

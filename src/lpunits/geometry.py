@@ -22,7 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lpunits import LpLinear, LpPool, lp_pool
+from lpunits.functional import lp_pool
+from lpunits.layers import LpLinear
+from lpunits.pooling import LpPool
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
