@@ -1,11 +1,11 @@
-"""What a search of 1,000 trials costs, and what it waits for first: the numbers of docs/scale.md.
+"""What a search of 1,000 trials costs and what limits it first: the numbers of docs/howto/scale.md.
 
 python benchmarks/scale.py
 
 Measures on this machine, which should have nothing else to do: an epoch of the paper's nets on one
 core, the checkpoint that ends it, Optuna's storage on SQLite and PostgreSQL, and Ray's driver.
 Calculates from that what 1, 16 and 256 workers need. Writes the measurements to results/scale.json
-and the tables to docs/scale.md. A part whose program is not here is left out, and named.
+and the tables to docs/howto/scale.md. A part whose program is not here is left out, and named.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from lpunits.paper.training.job import Job
 from lpunits.paper.training.records import cpu, versions
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "results" / "scale.json", ROOT / "docs" / "scale.md"
+RESULTS, PAGE = ROOT / "results" / "scale.json", ROOT / "docs" / "howto" / "scale.md"
 BEGIN, END = "<!-- measured: benchmarks/scale.py -->\n", "<!-- end -->"
 
 TRIALS = 1000

@@ -1,4 +1,4 @@
-"""How networks of norms start, and how they learn then: the study behind ``docs/start.md``.
+"""How networks of norms start, and how they then learn: the study of docs/explanation/start.md.
 
     python benchmarks/start.py             # every question that has no answer yet; hours
     python benchmarks/start.py --only depth

@@ -1,6 +1,6 @@
 """Networks with the default arguments learn. Each of these fails with ``start="zero"``.
 
-docs/start.md has the study, on many more sets and seeds; these are its smallest cases.
+docs/explanation/start.md has the study, on many more sets and seeds; these are its smallest cases.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 r"""How weights and centres start, so that a network of norms learns by default.
 
-The reasons, measured in ``docs/start.md``:
+The reasons, measured in ``docs/explanation/start.md``:
 
 - **Centres are spread.** With all centres at 0 a layer is an even function of its input, and its
   units are nearly one and the same function. So centres are normal, with the standard deviation
