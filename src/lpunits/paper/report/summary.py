@@ -1,0 +1,67 @@
+"""The summary: the paper's numbers beside ours, each with a verdict.
+
+It opens the report. The summary of the committed records also lies in the package, as
+``summary.json``, for people who have no records of their own.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from lpunits.paper.files import write_atomically
+
+Verdict = Literal["reproduced", "better", "not reproduced"]
+FILE = "summary.json"
+CLOSE = 0.05  # relative distance from the paper's number that counts as reproduced
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One row of the summary.
+
+    Args:
+        what: What was measured, and on which data.
+        paper: The paper's number.
+        ours: Our number, with its spread and the number of seeds.
+        verdict: ``reproduced``, ``better`` or ``not reproduced``; computed from the records.
+        why: One line: what the verdict rests on.
+        command: What repeats the runs; the report fills it in.
+    """
+
+    what: str
+    paper: str
+    ours: str
+    verdict: Verdict
+    why: str
+    command: str = ""
+
+
+def judge(ours: float, paper: float, *, lower_is_better: bool = True) -> Verdict:
+    """The verdict on one number: within 5 % of the paper's it is reproduced.
+
+    >>> judge(2.81, 2.83), judge(0.84, 0.97), judge(1.21, 0.97)
+    ('reproduced', 'better', 'not reproduced')
+    >>> judge(1.90, 2.04, lower_is_better=False)
+    'not reproduced'
+    """
+    distance = ours / paper - 1
+    if abs(distance) <= CLOSE:
+        return "reproduced"
+    return "better" if lower_is_better and distance < 0 else "not reproduced"
+
+
+def write(headlines: Sequence[Headline], folder: Path) -> Path:
+    """Write the summary to ``folder``."""
+    rows = ",\n".join(json.dumps(asdict(h), ensure_ascii=False, indent=1) for h in headlines)
+    path = folder / FILE
+    write_atomically(path, f"[\n{rows}\n]\n".encode())
+    return path
+
+
+def read() -> list[Headline]:
+    """The summary of the committed records, as it lies in the package."""
+    text = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    return [Headline(**row) for row in json.loads(text)]
