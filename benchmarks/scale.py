@@ -27,9 +27,9 @@ import optuna
 import torch
 
 import report
-from lpunits.paper.experiments.recipes import MNIST, one_layer
 from lpunits.paper.files import write_atomically
 from lpunits.paper.training.job import Job
+from lpunits.paper.training.recipes import TWO_LAYERS, table1
 from lpunits.paper.training.records import cpu, versions
 
 ROOT = Path(__file__).parents[1]
@@ -41,7 +41,7 @@ WORKERS = (1, 16, 256)
 WRITERS = (1, 4, 16)
 VALUES = 8  # hyperparameters of a trial
 CROWDED = 0.5  # of its time busy: from here on, whoever asks has to wait
-NETS = {"MNIST, 240-240 x 5": MNIST, "Pentomino, 400 x 6": one_layer("paper")[-1]}
+NETS = {"MNIST, 240-240 x 5": TWO_LAYERS, "Pentomino, 400 x 6": table1("paper")[-1]}
 
 
 def epoch(config: Any, folder: Path) -> dict[str, float]:

@@ -1,4 +1,8 @@
-"""Who may import whom: ops -> functional, orders -> layers -> mlp -> rnn; paper -> cli."""
+"""The arrow of imports, in the core and in the reproduction of the paper.
+
+A file may import its own room and the rooms of the lines above its own, nothing else. Every import
+counts: at the top of a file, inside a function, under ``TYPE_CHECKING``, by ``import_module``.
+"""
 
 import ast
 import subprocess
@@ -7,50 +11,115 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "src" / "lpunits"
+SOURCE = Path(__file__).parents[1] / "src"
 
-ALLOWED = {
-    "reference": set(),
-    "ops": set(),
-    "functional": {"ops"},
-    "orders": set(),
-    "start": set(),
-    "layers": {"functional", "orders", "start"},
-    "pooling": {"functional", "layers", "orders"},
-    "dropout": {"functional", "ops"},
-    "mlp": {"dropout", "layers", "orders"},
-    "recurrence": {"functional", "ops"},
-    "rnn": {"dropout", "functional", "layers", "mlp", "orders", "recurrence", "start"},
-    "optim": {"ops"},
-    "geometry": {"functional", "layers", "pooling"},
-    "diagnosis": {"layers", "orders", "rnn"},
-}
-ALLOWED["__init__"] = set(ALLOWED)
+ARROW = """
+reference ops
+functional orders start optim
+layers dropout recurrence
+pooling mlp
+rnn
+diagnosis geometry sklearn integrations
+__init__
+paper.files paper.statistics
+paper.data
+paper.training
+paper.search
+paper.report
+paper.experiments
+paper.cli
+__main__
+"""
+LEVELS = {room: level for level, line in enumerate(ARROW.split("\n")) for room in line.split()}
 
-
-def imported_parts(path: Path) -> set[str]:
-    """The top-level parts of lpunits that a file imports."""
-    parts = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("lpunits"):
-            parts |= (
-                {node.module.split(".")[1]}
-                if "." in node.module
-                else {alias.name for alias in node.names}
-            )
-        elif isinstance(node, ast.Import):
-            parts |= {a.name.split(".")[1] for a in node.names if a.name.startswith("lpunits.")}
-    return parts
+# These look up modules by names that users register: no import of ours is hidden in them.
+REGISTERS = {"lpunits.paper.data", "lpunits.paper.experiments"}
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
-def test_the_arrow_of_imports(path):
-    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    if part in ALLOWED:
-        assert imported_parts(path) - {part} <= ALLOWED[part]
-    else:
-        assert part == "paper" or part.startswith(("cli", "__main__"))
-        assert "cli" not in imported_parts(path) or part.startswith(("cli", "__main__"))
+def module_name(path: Path) -> str:
+    """`lpunits.paper.data` for src/lpunits/paper/data/__init__.py."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in SOURCE.rglob("*.py")}
+
+
+def room(module: str) -> str | None:
+    """The room of a module, as ARROW names it; None for `lpunits.paper`, which is empty."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return "__init__"
+    if parts[0] == "paper":
+        return ".".join(parts[:2]) if len(parts) > 1 else None
+    return parts[0]
+
+
+def imports(source: str, module: str) -> set[str]:
+    """The modules of lpunits that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else str(node.module) for name in names}
+        elif isinstance(node, ast.Call) and "import_" in ast.unparse(node.func):
+            found |= {called(node.args[0], module)} - ({""} if module in REGISTERS else set())
+    assert "" not in found, f"{module} imports a module whose name is not in the source"
+    return {name for name in found if name.split(".")[0] == "lpunits"}
+
+
+def called(argument: ast.expr, module: str) -> str:
+    """The module of `import_module(argument)`, as far as its name begins with constants."""
+    if isinstance(argument, ast.JoinedStr):
+        pieces = [called(part, module) for part in argument.values]
+        return "".join(pieces[: pieces.index("")] if "" in pieces else pieces).strip(".")
+    if isinstance(argument, ast.FormattedValue):
+        argument = argument.value
+    if isinstance(argument, ast.Name) and argument.id == "__name__":
+        return module
+    return str(argument.value) if isinstance(argument, ast.Constant) else ""
+
+
+def forbidden(source: str, module: str) -> set[str]:
+    """The imports of a file that are against the arrow."""
+    own = room(module)
+    rooms = {name: room(name) for name in imports(source, module)}
+    return {
+        name
+        for name, other in rooms.items()
+        if other != own and (other is None or LEVELS[other] >= LEVELS[own])
+    }
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_the_arrow_of_imports(module):
+    assert room(module) is None or room(module) in LEVELS
+    assert not forbidden(MODULES[module].read_text(), module)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from lpunits.paper.report import page",
+        "import lpunits.paper.report.page",
+        "from lpunits.paper import report",
+        "def later():\n    from lpunits.paper.report.page import TITLE",
+        "if TYPE_CHECKING:\n    from lpunits.paper.report import page",
+        "importlib.import_module('lpunits.paper.report.page')",
+        "import_module(f'lpunits.paper.report.{name}')",
+    ],
+)
+def test_no_import_escapes(source):
+    assert forbidden(source, "lpunits.paper.search.run")
+    assert not forbidden(source, "lpunits.paper.experiments.fig1")
+
+
+def test_a_core_module_does_not_import_the_front():
+    assert forbidden("from lpunits import LpLinear", "lpunits.geometry") == {"lpunits"}
+    assert not forbidden("from lpunits import layers", "lpunits.geometry")
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from lpunits.paper.experiments.recipes import two_layers
 from lpunits.paper.search.run import run
 from lpunits.paper.training import ranks as distributed
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.loop import _Run
 from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.recipes import table2_mnist
 from lpunits.paper.training.records import Records
 from lpunits.paper.training.trial import Trial
 
@@ -28,7 +28,7 @@ CASES = {
     "adversarial examples": replace(EVEN, batch=92, adversarial=0.5),
 }
 # What the test of kill -9 runs from the command line, with dropout.
-NEVER_KILLED = replace(two_layers("smoke"), epochs=20, lr=0.1)
+NEVER_KILLED = replace(table2_mnist("smoke"), epochs=20, lr=0.1)
 
 
 @dataclass(frozen=True)

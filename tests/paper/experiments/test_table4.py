@@ -91,7 +91,7 @@ def test_every_network_stands_beside_lp_units_on_every_set():
 
 def test_networks_are_compared_on_one_budget(results):
     lp, _, gru = results
-    brief, full = table4.BRIEF["nottingham"], table4.FULL["nottingham"]
+    brief, full = table4.MUSIC_BRIEF["nottingham"], table4.MUSIC["nottingham"]
     found = []
     for config, outcome, nll in (
         (full, lp.outcome, 2.94),

@@ -9,12 +9,13 @@ from lpunits.paper.experiments import (
     learned_p,
     mnist,
     mnist5,
-    recipes,
     table1,
     table2,
     table3,
 )
-from lpunits.paper.experiments.recipes import compared, papers
+from lpunits.paper.report import outcomes
+from lpunits.paper.report.outcomes import papers
+from lpunits.paper.statistics import compared
 
 LOW = [2.0 + 0.01 * i for i in range(50)]
 HIGH = [4.0 + 0.01 * i for i in range(50)]
@@ -39,9 +40,9 @@ def test_the_papers_number_is_shown_with_the_data_that_it_belongs_to():
 
 def test_after_a_last_stage_its_error_counts():
     found = result(error=0.02)
-    assert recipes.test_error(found) == 0.02
+    assert outcomes.test_error(found) == 0.02
     found.outcome["last_stage"] = {"test": {"error": 0.01}}
-    assert recipes.test_error(found) == 0.01
+    assert outcomes.test_error(found) == 0.01
 
 
 def nets(data, orders, count=4):
@@ -72,7 +73,7 @@ def test_units_of_one_net_are_no_evidence_of_their_own():
         for data, shifted in (("mnist", shifts), ("pentomino", [a + 0.5 for a in shifts]))
     )
     pair = table1.Pair("MNIST", first, "Pentomino", second)
-    pooled = [torch.cat([recipes.orders(r) for r in some]).numpy() for some in (first, second)]
+    pooled = [torch.cat([outcomes.orders(r) for r in some]).numpy() for some in (first, second)]
     assert ks_2samp(*pooled).pvalue < 0.01  # what a test over units would say
     assert pair.p > 0.3
     assert max(pair.between_seeds) == 1.0

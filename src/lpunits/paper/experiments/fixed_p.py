@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lpunits.paper.experiments import table1
-from lpunits.paper.experiments.recipes import PAPER_ERROR, by_data, compared, papers, test_error
+from lpunits.paper.report.outcomes import PAPER_ERROR, by_data, papers, test_error
 from lpunits.paper.report.section import Experiment, Section, Table
-from lpunits.paper.statistics import spread
+from lpunits.paper.statistics import compared, spread
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 ONE_LAYER = {data: PAPER_ERROR[data] for data in ("tfd", "pentomino")}  # MNIST's has two

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lpunits.paper.experiments.recipes import (
+from lpunits.paper.report.outcomes import (
     against_others,
     by_data,
     drawn_orders,

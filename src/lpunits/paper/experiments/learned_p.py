@@ -9,8 +9,8 @@ from typing import Any
 from scipy.stats import t as student
 
 from lpunits.paper.experiments import fixed_p, gem, modern, table2
-from lpunits.paper.experiments.recipes import test_error, title
 from lpunits.paper.report.figures import NAMES
+from lpunits.paper.report.outcomes import test_error, title
 from lpunits.paper.report.section import Experiment, Section, Table
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.networks import Convolutional, FeedForward

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from lpunits.paper.experiments import modern
-from lpunits.paper.experiments.recipes import MNIST, test_error, title, two_layers
 from lpunits.paper.report.figures import COLORS, QUIET
+from lpunits.paper.report.outcomes import test_error, title
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.training.recipes import MODERN_MNIST, TWO_LAYERS, table2_mnist
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 GOAL = 0.0130
@@ -18,8 +18,8 @@ RECIPES = {"sgd": "SGD and bounded norms", "adamw": "AdamW and batch normalisati
 def trials(scale: Scale) -> list[Trial]:
     """The paper's recipe, and at full scale the training of today; one seed each."""
     if scale == "paper":
-        return [Trial(MNIST, 0), Trial(modern.MNIST, 0)]
-    return [Trial(two_layers(scale), 0)]
+        return [Trial(TWO_LAYERS, 0), Trial(MODERN_MNIST, 0)]
+    return [Trial(table2_mnist(scale), 0)]
 
 
 def section(results: Sequence[Result]) -> Section:

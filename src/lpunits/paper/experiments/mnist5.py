@@ -3,15 +3,16 @@
 import statistics
 from collections.abc import Sequence
 
-from lpunits.paper.experiments.recipes import moved, orders, test_error, title, two_layers
+from lpunits.paper.report.outcomes import moved, orders, test_error, title
 from lpunits.paper.report.section import Experiment, Headline, Section, Table
 from lpunits.paper.statistics import spread
+from lpunits.paper.training.recipes import table2_mnist
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 
 def trials(scale: Scale) -> list[Trial]:
     """The two-layer net of Table 2, five times."""
-    return [Trial(two_layers(scale), seed) for seed in range(5 if scale != "smoke" else 2)]
+    return [Trial(table2_mnist(scale), seed) for seed in range(5 if scale != "smoke" else 2)]
 
 
 def section(results: Sequence[Result]) -> Section:

@@ -11,18 +11,18 @@ import torch
 from scipy.signal import find_peaks
 from scipy.stats import gaussian_kde, ks_2samp
 
-from lpunits.paper.experiments.recipes import (
+from lpunits.paper.report.outcomes import (
     PAPER_ORDERS,
     by_data,
     drawn_orders,
     moved,
-    one_layer,
     orders,
     papers,
     test_error,
 )
 from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
 from lpunits.paper.statistics import spread
+from lpunits.paper.training.recipes import table1
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 # With three nets of each, no exchange of nets could tell two data sets apart.
@@ -36,7 +36,7 @@ def trials(scale: Scale) -> list[Trial]:
     fewer = SLOW if scale == "paper" else {}
     return [
         Trial(net, seed)
-        for net in one_layer(scale)
+        for net in table1(scale)
         for seed in range(fewer.get(net.data, SEEDS[scale]))
     ]
 

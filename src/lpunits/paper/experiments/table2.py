@@ -4,22 +4,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lpunits.paper.experiments.modern import COVERTYPE
-from lpunits.paper.experiments.recipes import (
+from lpunits.paper.report.figures import NAMES
+from lpunits.paper.report.outcomes import (
     PAPER_ERROR,
     UNITS,
     against_others,
     by_data,
     drawn_errors,
-    one_layer,
     papers,
     test_error,
-    two_layers,
 )
-from lpunits.paper.report.figures import NAMES
 from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.recipes import MODERN_COVERTYPE, table1, table2_mnist
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 # A norm shares its gradient among its filters, so it wants a rate that is three times maxout's. On
@@ -42,7 +40,7 @@ SEEDS = {
 def trials(scale: Scale) -> list[Trial]:
     """Each net with each kind of unit."""
     paper = scale == "paper"
-    nets = [two_layers(scale), *one_layer(scale)[1:]] + [COVERTYPE] * paper
+    nets = [table2_mnist(scale), *table1(scale)[1:]] + [MODERN_COVERTYPE] * paper
     few = 1 if scale == "smoke" else 3
     return [
         Trial(replace(net, activation=unit, **(_own(net, unit) if paper else {})), seed)

@@ -4,9 +4,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lpunits.paper.experiments.recipes import moved, one_layer, orders, test_error, title
+from lpunits.paper.report.outcomes import moved, orders, test_error, title
 from lpunits.paper.report.section import Experiment, Section, Table
 from lpunits.paper.statistics import spread
+from lpunits.paper.training.recipes import table1
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 PAPER = ("2.00, 0.24e-4", "2.00, 0.24e-4", "2.01, 0.77e-4", "2.02, 1.50e-4", "2.00, 0.24e-4")
@@ -14,7 +15,7 @@ PAPER = ("2.00, 0.24e-4", "2.00, 0.24e-4", "2.01, 0.77e-4", "2.02, 1.50e-4", "2.
 
 def trials(scale: Scale) -> list[Trial]:
     """The net for the faces, started at p = 2, on each fold; digits have splits for folds."""
-    nets = [net for net in one_layer(scale) if net.data in ("tfd", "fer2013", "digits")]
+    nets = [net for net in table1(scale) if net.data in ("tfd", "fer2013", "digits")]
     return [
         Trial(replace(net, order=2.0, data_options=((option, fold),)), 0)
         for net in nets

@@ -10,9 +10,11 @@ from matplotlib.figure import Figure
 
 from lpunits.paper.data.music import LOWEST
 from lpunits.paper.report.figures import NAMES, order_histograms
+from lpunits.paper.report.outcomes import TITLES
 from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.music import Music
+from lpunits.paper.training.recipes import MUSIC, MUSIC_BRIEF, music
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 # Test NLL in nats per step, for Nottingham, JSB Chorales and MuseData.
@@ -22,7 +24,6 @@ PAPER = {
     "RNN, fast dropout": {"nottingham": 3.09, "jsb": 8.01, "musedata": 6.75},
 }
 MODELS = ("lp", "sigmoid", "maxout", "tanh", "rnn", "gru")
-SETS = {"nottingham": "Nottingham", "jsb": "JSB Chorales", "musedata": "MuseData"}
 SEEDS = {"jsb": 3, "nottingham": 2, "musedata": 2}
 THRESHOLDS = (0.3, 1.0, 3.0)  # of the gradient's norm, compared on JSB Chorales by validation
 CLOSE = 0.1  # nats, what counts as reproduced
@@ -31,81 +32,21 @@ CLOSE = 0.1  # nats, what counts as reproduced
 def trials(scale: Scale) -> list[Trial]:
     """Every network on every collection, with the same budget."""
     if scale == "smoke":
-        small = Music("chords", hidden=16, units=12, output_units=12, epochs=2, batch=40)
-        return [Trial(replace(small, model=model), 0) for model in ("lp", "rnn", "gru")]
+        return [Trial(replace(music(scale), model=model), 0) for model in ("lp", "rnn", "gru")]
     if scale == "quick":
-        quick = Music(
-            "chords", hidden=64, units=64, output_units=64, batch=8, dropout=0.1, lr=5e-3, epochs=12
-        )
-        return [Trial(replace(quick, model=model), seed) for model in MODELS for seed in range(2)]
+        net = music(scale)
+        return [Trial(replace(net, model=model), seed) for model in MODELS for seed in range(2)]
     found: list[Trial] = []
-    for data, brief in BRIEF.items():
-        found += [Trial(FULL[data], seed) for seed in range(SEEDS[data])]
+    for data, brief in MUSIC_BRIEF.items():
+        found += [Trial(MUSIC[data], seed) for seed in range(SEEDS[data])]
         for model in BRIEF_MODELS[data]:
             config = replace(brief, model=model, lr=OWN_RATES.get((data, model), brief.lr))
             found += [Trial(config, seed) for seed in range(BRIEF_SEEDS[data])]
-    jsb = BRIEF["jsb"]
+    jsb = MUSIC_BRIEF["jsb"]
     found += [Trial(replace(jsb, clip=clip), 0) for clip in THRESHOLDS if clip != jsb.clip]
     return [*found, Trial(replace(jsb, transpose=6), 0)]
 
 
-# Long training, with Lp units alone. Most of the dropout is on the output, where it does not
-# disturb the memory, and weight decay keeps the net from learning the pieces by heart. The nets of
-# JSB are smaller than the paper's, for speed.
-FULL = {
-    "jsb": Music(
-        "jsb",
-        hidden=200,
-        units=200,
-        output_units=200,
-        batch=4,
-        lr=2e-3,
-        dropout=0.3,
-        output_dropout=0.5,
-        clip=0.3,
-        weight_decay=0.2,
-        epochs=300,
-        decay="cosine",
-        average=0.995,
-    ),
-    "nottingham": Music(
-        "nottingham",
-        window=100,
-        batch=8,
-        dropout=0.1,
-        output_dropout=0.5,
-        weight_decay=0.4,
-        epochs=150,
-        decay="cosine",
-        average=0.995,
-    ),
-    "musedata": Music(
-        "musedata",
-        window=100,
-        batch=8,
-        dropout=0.1,
-        output_dropout=0.5,
-        weight_decay=0.4,
-        epochs=130,
-        decay="cosine",
-        average=0.995,
-    ),
-}
-# The other networks beside Lp units, in less time. JSB: the best on validation of three full trials
-# that differed in dropout, batch and rate, then of three thresholds. The others: so few epochs want
-# less weight decay.
-BRIEF = {
-    "jsb": replace(
-        FULL["jsb"],
-        output_dropout=None,
-        weight_decay=0.0,
-        epochs=200,
-        decay="halving",
-        average=0.0,
-    ),
-    "nottingham": replace(FULL["nottingham"], weight_decay=0.2, epochs=40),
-    "musedata": replace(FULL["musedata"], weight_decay=0.2, epochs=30),
-}
 FEWER_MODELS = ("lp", "sigmoid", "tanh", "gru")
 BRIEF_MODELS = {"jsb": MODELS, "nottingham": FEWER_MODELS, "musedata": FEWER_MODELS}
 BRIEF_SEEDS = {"jsb": 3, "nottingham": 1, "musedata": 1}
@@ -115,7 +56,7 @@ OWN_RATES = {("musedata", "sigmoid"): 5e-4}
 
 def section(results: Sequence[Result]) -> Section:
     """Ours beside the paper's, the orders that were learned, and a piece of music."""
-    clips = {data: config.clip for data, config in FULL.items()}
+    clips = {data: config.clip for data, config in MUSIC.items()}
     compared = [r for r in results if r.config.data in clips and r.config.model == "lp"]
     results = [r for r in results if r.config.clip == clips.get(r.config.data, r.config.clip)]
     groups: dict[Music, list[Result]] = {}
@@ -132,11 +73,11 @@ def section(results: Sequence[Result]) -> Section:
             name += f", {config.epochs} epochs"
         nll = [r.outcome["nll"] for r in found]
         if claimed and config.model == "lp":
-            what = f"{SETS[config.data]}, DOT-RNN with Lp units, nats a step"
+            what = f"{TITLES[config.data]}, DOT-RNN with Lp units, nats a step"
             short.append(Headline(what, f"{claimed:.2f}", spread([n["test"] for n in nll])))
         rows.append(
             [
-                SETS.get(config.data, config.data),
+                TITLES.get(config.data, config.data),
                 name,
                 f"{found[0].outcome['weights']:,}",
                 f"{claimed:.2f}" if claimed else "",
@@ -164,7 +105,7 @@ def section(results: Sequence[Result]) -> Section:
         "included; the mean over pieces of their means stands beside it. The epoch is chosen by "
         "validation. All networks have as many weights, and the same budget.",
         "For comparison, fast dropout on a plain RNN (as the paper cites it): "
-        + ", ".join(f"{SETS[data]} {value:.2f}" for data, value in other.items())
+        + ", ".join(f"{TITLES[data]} {value:.2f}" for data, value in other.items())
         + ".",
     ]
     if any(_brief(r.config) for r in results):
@@ -186,7 +127,7 @@ def _name(model: str) -> str:
 
 
 def _brief(config: Music) -> bool:
-    return config.data in BRIEF and config.epochs == BRIEF[config.data].epochs
+    return config.data in MUSIC_BRIEF and config.epochs == MUSIC_BRIEF[config.data].epochs
 
 
 def _full(config: Music) -> bool:
@@ -209,7 +150,7 @@ def _verdict(groups: Mapping[Music, Sequence[Result]]) -> str:
         ]
         if _brief(config) and not others:
             continue
-        name = SETS.get(config.data, config.data)
+        name = TITLES.get(config.data, config.data)
         name += f" in {config.epochs} epochs" if _brief(config) else ""
         sentence = f"{name}: Lp units reach {ours:.2f}"
         if others:
@@ -253,7 +194,7 @@ def _orders(results: Sequence[Result]) -> Table:
             min(final),
             max(final),
         )
-        rows.append([SETS.get(data, data), *(f"{n:.2f}" for n in numbers)])
+        rows.append([TITLES.get(data, data), *(f"{n:.2f}" for n in numbers)])
     head = ["data", "initial order", "learned: mean", "std", "least", "most"]
     return Table(head, rows, "The orders of the transition's Lp units")
 
@@ -263,7 +204,7 @@ def histogram(results: Sequence[Result]) -> Figure:
     learned: dict[str, list[float]] = {}
     starts: dict[str, float] = {}
     for r in results:
-        name = SETS.get(r.config.data, r.config.data)
+        name = TITLES.get(r.config.data, r.config.data)
         for layer in r.outcome["orders"]:
             learned.setdefault(name, []).extend(layer["final"])
             starts.setdefault(name, layer["initial"][0])
@@ -290,7 +231,7 @@ def roll(result: Result) -> Figure:
             interpolation="nearest",
             extent=(-0.5, rows[name].shape[1] - 0.5, LOWEST + low - 0.5, LOWEST + high + 0.5),
         )
-        axes.set(ylabel="MIDI note", title=f"{SETS.get(result.config.data, '')} {title}".strip())
+        axes.set(ylabel="MIDI note", title=f"{TITLES.get(result.config.data, '')} {title}".strip())
     panels[1].set_xlabel("step")
     fig.colorbar(image, ax=panels, shrink=0.6, label="probability")
     return fig

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from lpunits.paper.experiments.recipes import compared
 from lpunits.paper.report.figures import COLORS, NAMES, QUIET
 from lpunits.paper.report.section import Picture, Section, Table
-from lpunits.paper.statistics import spread
+from lpunits.paper.statistics import compared, spread
 
 
 @dataclass(frozen=True)

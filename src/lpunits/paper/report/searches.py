@@ -18,11 +18,10 @@ from matplotlib.figure import Figure
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from lpunits.paper.experiments.recipes import TITLES
-from lpunits.paper.experiments.table4 import SETS
 from lpunits.paper.report import equal_budgets
 from lpunits.paper.report.equal_budgets import Contest
 from lpunits.paper.report.figures import COLORS, NAMES, QUIET
+from lpunits.paper.report.outcomes import TITLES
 from lpunits.paper.report.page import Part
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.search import spaces
@@ -60,7 +59,7 @@ def _together(scale: Scale, families: Sequence[Sequence[Study]], store: Records)
         if "lp" not in tests or len(tests) < 2:
             continue
         study = over["lp"]
-        data = {**TITLES, **SETS}.get(study.space.base.data, study.space.base.data)
+        data = TITLES.get(study.space.base.data, study.space.base.data)
         budget = f"{study.plan.trials} trials of {study.space.base.epochs} epochs"
         contests.append(Contest(data, budget, _metric(study), _form(study), tests))
         for kind, found in tests.items():

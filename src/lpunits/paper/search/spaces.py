@@ -17,10 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lpunits.paper.experiments import modern, table4
-from lpunits.paper.experiments.recipes import one_layer, two_layers
 from lpunits.paper.training.music import Music
 from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.recipes import (
+    MODERN_COVERTYPE,
+    MUSIC_BRIEF,
+    modern,
+    music,
+    table1,
+    table2_mnist,
+)
 from lpunits.paper.training.settings import changed
 from lpunits.paper.training.trial import Scale, Trial
 
@@ -162,7 +168,7 @@ def _names(space: Space) -> list[str]:
 
 
 def _mnist(scale: Scale) -> Space:
-    base = two_layers(scale)
+    base = table2_mnist(scale)
     if scale == "paper":
         return FeedForwardSpace(base)
     return _small(FeedForwardSpace(base), scale)
@@ -170,7 +176,7 @@ def _mnist(scale: Scale) -> Space:
 
 def _modern(scale: Scale) -> FeedForwardSpace:
     space = FeedForwardSpace(
-        modern.START if scale == "paper" else modern.trials(scale)[0].config,
+        modern(scale),
         units=Choice((240, 320, 400, 480)),
         filters=Choice((2, 3, 4, 5)),
         lr=Real(1e-3, 1e-2, log=True),
@@ -188,7 +194,7 @@ def _modern(scale: Scale) -> FeedForwardSpace:
 
 
 def _pentomino(scale: Scale) -> Space:
-    space = replace(_wide(one_layer(scale)[-1]), input_dropout=None)
+    space = replace(_wide(table1(scale)[-1]), input_dropout=None)
     # Inputs of 4096 pixels, of which few are set: weights start small, rates are lower, and the
     # weight decay is what keeps the net from learning its images by heart.
     if scale == "paper":
@@ -200,19 +206,19 @@ def _pentomino(scale: Scale) -> Space:
 
 def _fer2013(scale: Scale) -> Space:
     if scale == "paper":
-        space = _brief(_wide(one_layer(scale)[1]))
+        space = _brief(_wide(table1(scale)[1]))
         return replace(space, lr=Real(0.01, 0.3, log=True), weight_decay=Real(1e-4, 5e-3, log=True))
-    return _small(_wide(one_layer(scale)[0]), scale)
+    return _small(_wide(table1(scale)[0]), scale)
 
 
 def _covertype(scale: Scale) -> Space:
     if scale == "paper":
         # 16 inputs: none of them can be spared, and half a million rows need no dropout, nor
         # smoothed labels.
-        space = replace(_brief(_modern(scale)), base=modern.COVERTYPE)
+        space = replace(_brief(_modern(scale)), base=MODERN_COVERTYPE)
         space = replace(space, input_dropout=None, dropout=None, label_smoothing=None)
         return replace(space, units=Choice((150, 200, 250, 300, 350)))
-    return _small(FeedForwardSpace(replace(two_layers(scale), hidden=(16, 16, 16))), scale)
+    return _small(FeedForwardSpace(replace(table2_mnist(scale), hidden=(16, 16, 16))), scale)
 
 
 def _brief(space: FeedForwardSpace) -> FeedForwardSpace:
@@ -224,8 +230,8 @@ def _brief(space: FeedForwardSpace) -> FeedForwardSpace:
 def _music(name: str, scale: Scale) -> Space:
     if scale == "paper":
         # Other fixed values would be another search: that of JSB began before its long training.
-        return MusicSpace(table4.BRIEF[name] if name == "jsb" else table4.FULL[name])
-    base = table4.trials(scale)[0].config
+        return MusicSpace(MUSIC_BRIEF[name] if name == "jsb" else music(scale, name))
+    base = music(scale)
     sizes = Choice((8, 12, 16) if scale == "smoke" else (32, 48, 64))
     batch = Choice((20, 40) if scale == "smoke" else (4, 8, 16))
     return MusicSpace(base, hidden=sizes, units=sizes, output_units=sizes, batch=batch)

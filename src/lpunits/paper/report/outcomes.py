@@ -1,14 +1,11 @@
-"""What the feed-forward experiments share: a recipe for each dataset, and how results are read.
+"""How the results of feed-forward nets are read: errors, orders, names, and the paper's numbers.
 
-The scale ``quick`` has no download, so the embedded digits stand in for MNIST and for the faces,
-and Pentomino is small. A stand-in's numbers are its own: they stand beside the paper's, never in
-their place.
+A stand-in for the paper's data (digits for MNIST, FER2013 for TFD) has numbers of its own: they
+stand beside the paper's, never in their place.
 """
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 import torch
@@ -16,9 +13,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lpunits.paper.report.figures import COLORS, NAMES, order_histograms
+from lpunits.paper.statistics import compared
 from lpunits.paper.training.loop import Training
-from lpunits.paper.training.networks import FeedForward
-from lpunits.paper.training.trial import Result, Scale
+from lpunits.paper.training.trial import Result
 
 UNITS = ("lp", "l2", "maxout", "relu")
 
@@ -38,80 +35,10 @@ TITLES = {
     "fer2013": "FER2013",
     "pentomino": "Pentomino",
     "covertype": "Covertype",
+    "nottingham": "Nottingham",
+    "jsb": "JSB Chorales",
+    "musedata": "MuseData",
 }
-
-# Momentum, dropout and norms are those of maxout's recipe; an Lp unit shares its gradient among
-# its filters, hence the higher rate, and orders need a rate of their own to move. The bias after
-# the root lets a unit take its mean away, which dropout would turn into noise: after six epochs the
-# training loss is .10 with it and .23 without.
-MNIST = FeedForward(
-    "mnist",
-    hidden=(240, 240),
-    filters=5,
-    order=2.0,
-    bias=True,
-    input_dropout=0.2,
-    dropout=0.5,
-    weight_range=0.05,
-    lr=0.35,
-    max_norm=1.9365,
-    epochs=60,
-)
-ONE_LAYER = FeedForward("mnist", hidden=(400,), filters=6, order=3.0, final_momentum=0.9)
-
-
-def two_layers(scale: Scale) -> FeedForward:
-    """The net of Table 2 for MNIST: two layers, dropout."""
-    if scale == "paper":
-        return replace(MNIST, epochs=100, last_epochs=30)
-    small = replace(MNIST, data="digits", hidden=(64, 64), filters=4, weight_range=None, lr=0.6)
-    if scale == "smoke":
-        return replace(small, hidden=(16, 16), filters=2, epochs=3, last_epochs=1)
-    return replace(small, input_dropout=0.1, dropout=0.2, epochs=40)
-
-
-def one_layer(scale: Scale) -> list[FeedForward]:
-    """The nets of Table 1: one layer of 400 units with 6 filters, on each dataset."""
-    pentomino = replace(
-        ONE_LAYER,
-        data="pentomino",
-        weight_range=0.02,
-        sparse_inputs=True,
-        momentum=0.9,
-    )
-    if scale == "paper":
-        # Without so much weight decay the net learns its 80,000 images by heart (42 %). With it the
-        # weights first all but vanish, and then grow with what the images have in common. With
-        # more epochs fewer units keep their weights, and the error is higher.
-        pentomino = replace(
-            pentomino, batch=400, lr=0.2, order_scale=10.0, weight_decay=3e-3, epochs=50
-        )
-        mnist = replace(ONE_LAYER, lr=0.1, order_scale=20.0, weight_decay=1e-5, epochs=40)
-        # With dropout the first fold has 54 % on validation, without it 59 %.
-        faces = replace(
-            ONE_LAYER,
-            data="fer2013",
-            bias=True,
-            input_dropout=0.2,
-            dropout=0.5,
-            lr=0.1,
-            order_scale=20.0,
-            weight_decay=1e-3,
-            epochs=20,
-        )
-        return [mnist, faces, replace(faces, data="tfd"), pentomino]
-    digits = replace(ONE_LAYER, data="digits", hidden=(100,), lr=0.3, order_scale=20.0, epochs=40)
-    counts = (("train", 5_000), ("valid", 1_000), ("test", 2_000))
-    # So few images teach nothing about others: validation would choose the first epoch or any.
-    small = replace(pentomino, data_options=counts, hidden=(60,), epochs=20, keep_best=False)
-    small = replace(small, order_scale=30.0, weight_decay=3e-4)
-    if scale == "smoke":
-        few = (("train", 300), ("valid", 100), ("test", 100))
-        return [
-            replace(digits, hidden=(12,), epochs=3),
-            replace(small, data_options=few, hidden=(8,), filters=2, epochs=2),
-        ]
-    return [digits, small]
 
 
 def title(config: Training) -> str:
@@ -155,19 +82,6 @@ def by_data(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     names = list(dict.fromkeys(title(r.config) for r in results))
     ordered = sorted(results, key=lambda r: names.index(title(r.config)))
     return [(name, list(found)) for name, found in groupby(ordered, lambda r: title(r.config))]
-
-
-def compared(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Whether one mean is ``lower``, ``higher`` or, within the spread, ``not told apart``.
-
-    A single run is taken to spread as the other side does; two single runs are compared as such.
-    """
-    difference = statistics.fmean(ours) - statistics.fmean(theirs)
-    spreads = [statistics.variance(side) for side in (ours, theirs) if len(side) > 1] or [0.0]
-    error = spreads[0] / len(ours) + spreads[-1] / len(theirs)
-    if abs(difference) <= 2 * math.sqrt(error):
-        return "not told apart"
-    return "lower" if difference < 0 else "higher"
 
 
 def against_others(
