@@ -218,6 +218,11 @@ class Music:
         """The one it loads."""
         return (self.data,)
 
+    @property
+    def multiplications(self) -> int:
+        """About as many as the largest product of a step has, for the number of threads."""
+        return self.batch * self.hidden * self.units * self.filters
+
     def untested(self) -> "Music":
         """The same without the test set: a trial of a search."""
         return replace(self, test=False)

@@ -71,6 +71,11 @@ class FeedForward(Training):
         """Whether several processes may train it: each would have batch statistics of its own."""
         return self.normalization != "batch"
 
+    @property
+    def multiplications(self) -> int:
+        """About as many as the largest product of a step has, for the number of threads."""
+        return self.batch * max(self.hidden, default=0) ** 2 * self.filters
+
     def model(self, shape: tuple[int, ...], classes: int) -> MLP:
         """The network at its start, for rows of features that were of this shape."""
         inputs = math.prod(shape)

@@ -1,0 +1,23 @@
+"""How many threads a trial should use."""
+
+import os
+from typing import Any
+
+# Below this a second thread costs more than it saves: threads that wait for each other after every
+# small operation made a network of three units 10 times slower.
+PER_THREAD = 4_000_000  # multiplications
+
+
+def threads_for(config: Any, cores: int, jobs: int = 1) -> int:
+    """How many threads each of ``jobs`` trials should use on a machine with so many cores.
+
+    A large network gets its share of the cores, a small one a single thread. What counts is
+    ``config.multiplications``, about as many as the largest matrix product of a training step has;
+    a config that does not say gets its share. ``OMP_NUM_THREADS``, if set, decides alone.
+    """
+    share = max(1, cores // max(1, jobs))
+    chosen = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if chosen.isdecimal() and int(chosen) > 0:
+        return int(chosen)
+    size = getattr(config, "multiplications", None)
+    return share if size is None else min(share, 1 + size // PER_THREAD)
