@@ -27,8 +27,8 @@ def command(*tokens: str) -> int:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs the command line in forks of itself, see lives.py."""
-    script = Path(__file__).with_name("lives.py")
+    """A process that runs the command line in forks of itself, see forked_cli.py."""
+    script = Path(__file__).with_name("forked_cli.py")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, str(script)], **pipes, bufsize=0) as process:
         yield process

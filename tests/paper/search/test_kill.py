@@ -28,10 +28,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 
 class Nursery:
-    """Drivers that have loaded everything before they are born, see lives.py."""
+    """Drivers that have loaded everything before they are born, see forked_cli.py."""
 
     def __init__(self, **environment):
-        script = Path(__file__).parents[1] / "lives.py"
+        script = Path(__file__).parents[1] / "forked_cli.py"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         environment = {**os.environ, **environment}
         command = [sys.executable, str(script)]

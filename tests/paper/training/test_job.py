@@ -31,12 +31,12 @@ def test_the_progress_shows_losses_errors_and_orders(tmp_path):
 
 def test_curves_and_histograms_for_tensorboard(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    job = Job(tmp_path / "job", curves=tmp_path / "curves")
+    job = Job(tmp_path / "job", tensorboard=tmp_path / "curves")
     for epoch in (1, 2):
         job.epoch(epoch, 2, {"loss": 1 / epoch}, {"0": torch.tensor([2.0, 3.0, 4.0])})
     job.close()
     # A run that was killed after its second epoch, but before the checkpoint, repeats that epoch.
-    again = Job(tmp_path / "job", curves=tmp_path / "curves")
+    again = Job(tmp_path / "job", tensorboard=tmp_path / "curves")
     again.epoch(2, 2, {"loss": 0.25})
     again.close()
     events = accumulator.EventAccumulator(str(tmp_path / "curves"), {"histograms": 0})
@@ -48,9 +48,9 @@ def test_curves_and_histograms_for_tensorboard(tmp_path):
 
 def test_the_model_is_kept_with_its_config(tmp_path):
     net = nn.Linear(2, 2)
-    job = Job(tmp_path / "job", facts={"config": {"lr": 0.1}, "seed": 3})
+    job = Job(tmp_path / "job", identity={"config": {"lr": 0.1}, "seed": 3})
     job.save({"net": net}, {})
-    job.keep(net)
+    job.save_model(net)
     job.close()
     assert [path.name for path in (tmp_path / "job").iterdir()] == ["model.safetensors"]
     with safe_open(job.model, "pt") as file:

@@ -283,7 +283,7 @@ def test_a_wrong_config_is_refused(changes, sentence):
 def test_a_kept_model_says_what_it_is(tmp_path):
     trial = Trial(dataclasses.replace(SMALL, epochs=1), 3)
     facts = {"kind": "Music", "config": trial.values, "seed": 3}
-    trial.config.run(3, Job(tmp_path, facts=facts))
+    trial.config.run(3, Job(tmp_path, identity=facts))
     net = load_model(tmp_path / "model.safetensors")
     assert isinstance(net, DOTRNN)
     assert not net.training

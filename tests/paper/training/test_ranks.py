@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-import ranks
+import rank_cases
 import torch
 from safetensors.torch import load_file
 
 from lpunits.paper.experiments import table4
 from lpunits.paper.search.run import run
-from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training import ranks
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.records import Records
 
@@ -26,9 +26,9 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """The folder in which two ranks have left what ranks.py makes them do, and how they ended."""
+    """Where two ranks have run rank_cases.py and left their results, and how they ended."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [*TORCHRUN, ranks.__file__, str(folder)]
+    command = [*TORCHRUN, rank_cases.__file__, str(folder)]
     pipes = {"capture_output": True, "text": True}
     return folder, subprocess.run(command, env=ENVIRONMENT, timeout=300, check=False, **pipes)
 
@@ -45,12 +45,12 @@ def assert_same_bits(ours, theirs):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("name", ranks.CASES)
+@pytest.mark.parametrize("name", rank_cases.CASES)
 def test_two_ranks_train_what_one_process_would(name, two, tmp_path):
     (first, second), weights = left(two[0], name)
     assert_same_bits(*weights)  # orders and centres among them
     assert first == second
-    one = ranks.CASES[name].run(0, Job(tmp_path))
+    one = rank_cases.CASES[name].run(0, Job(tmp_path))
     expected = load_file(tmp_path / "model.safetensors")
     assert {key.rpartition(".")[2] for key in expected} >= {"weight", "rho"}
     for key, tensor in load_file(two[0] / name / "model.safetensors").items():
@@ -72,7 +72,7 @@ def test_every_rank_drops_other_units(monkeypatch):
     drawn = []
     for rank, epoch in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 1)):
         monkeypatch.setenv("RANK", str(rank))
-        distributed.seed_dropout(0, "first", epoch)
+        ranks.seed_dropout(0, "first", epoch)
         drawn.append(torch.rand(()).item())
     assert len(set(drawn)) == 4
     assert drawn[3] == drawn[4]

@@ -109,8 +109,8 @@ def run(
     from lpunits.paper import experiments
     from lpunits.paper.search.engines import Ray
     from lpunits.paper.search.run import run as run_trials
-    from lpunits.paper.training import ranks as distributed
-    from lpunits.paper.training.settings import changed
+    from lpunits.paper.training import ranks
+    from lpunits.paper.training.settings import with_settings
 
     if not names:
         raise ValueError("run needs the name of an experiment, or all: see `lpunits list`")
@@ -125,10 +125,10 @@ def run(
         wanted = [trial for trial in wanted if only in trial.label]
         if only and not wanted:
             raise ValueError(f"--only: no trial has {only!r} in its label")
-        wanted = changed(wanted, set_ or ())
+        wanted = with_settings(wanted, set_ or ())
     cluster = Ray(ray, cpus, gpus) if ray else None
     ran = run_trials(wanted, store, work, jobs=jobs, ray=cluster, tensorboard=tensorboard)
-    if distributed.rank() > 0:
+    if ranks.rank() > 0:
         return 0
     print(
         f"{len(ran.new)} trials run, {ran.before} had a record, {len(ran.failed)} failed, "

@@ -21,7 +21,7 @@ from lpunits.paper import data as datasets
 from lpunits.paper.files import write_atomically
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.training.records import Records
-from lpunits.paper.training.settings import changed
+from lpunits.paper.training.settings import with_settings
 from lpunits.paper.training.trial import SCALES, Result, Scale, Trial
 
 TITLE = "Learned-norm pooling, reproduced"
@@ -87,7 +87,7 @@ def collect(
         if not any(experiment.trials(scale) for scale in SCALES):
             parts.append(Part(experiment, None, "", (), (), experiment.section(())))
             continue
-        at = {scale: changed(experiment.trials(scale), settings) for scale in scales}
+        at = {scale: with_settings(experiment.trials(scale), settings) for scale in scales}
         for scale in scales:
             wanted, results = at[scale], store.results(at[scale])
             found = {result.trial.key for result in results}

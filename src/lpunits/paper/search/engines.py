@@ -23,8 +23,7 @@ from typing import Any, Protocol
 import torch
 
 from lpunits.paper.files import StorageError
-from lpunits.paper.training import ranks as distributed
-from lpunits.paper.training import records
+from lpunits.paper.training import ranks, records
 from lpunits.paper.training.job import Job, Progress
 from lpunits.paper.training.records import Record, Records
 from lpunits.paper.training.trial import Trial
@@ -106,8 +105,12 @@ class Work:
         job = Job(
             self.folder / trial.key,
             show=show,
-            curves=curves,
-            facts={"kind": type(trial.config).__name__, "config": trial.values, "seed": trial.seed},
+            tensorboard=curves,
+            identity={
+                "kind": type(trial.config).__name__,
+                "config": trial.values,
+                "seed": trial.seed,
+            },
         )
         show(Progress(0, 1, ""))
         record = attempt(trial, job)
@@ -116,7 +119,7 @@ class Work:
         if record["status"] != "failed":
             job.close()
         else:
-            distributed.fail(record["error"])
+            ranks.fail(record["error"])
         return record
 
 

@@ -18,13 +18,12 @@ from lpunits.paper import data as datasets
 from lpunits.paper.files import make_folder
 from lpunits.paper.search import engines
 from lpunits.paper.search.engines import Engine, Lost, Ray, Work
-from lpunits.paper.training import ranks as distributed
-from lpunits.paper.training import records
+from lpunits.paper.training import ranks, records
 from lpunits.paper.training.job import Job, Progress
 from lpunits.paper.training.records import Record, Records
 from lpunits.paper.training.trial import Trial
 
-console = Console(stderr=True, highlight=False, quiet=distributed.rank() > 0)
+console = Console(stderr=True, highlight=False, quiet=ranks.rank() > 0)
 RETRIES = 5  # of a trial on a cluster, whose machines come and go, or in a search
 
 
@@ -65,13 +64,13 @@ def run(
     check_jobs(jobs)
     for folder in (store.folders[0], work):  # before anything has cost time
         make_folder(folder)
-    distributed.join(trials, jobs or 1)
-    missing = distributed.first(store.missing(trials))
+    ranks.join(trials, jobs or 1)
+    missing = ranks.from_rank_0(store.missing(trials))
     recorded = {trial.key for trial in trials} - {trial.key for trial in missing}
     for key in recorded:
         Job(work / key).close()  # the process may have been killed between record and clean-up
     todo = [t for t in missing if all(datasets.info(name).present for name in t.config.datasets)]
-    todo = distributed.first(todo)
+    todo = ranks.from_rank_0(todo)
     left_out = [t for t in missing if t not in todo]
     for name in dict.fromkeys(n for t in left_out for n in t.config.datasets):
         if not (info := datasets.info(name)).present:

@@ -27,7 +27,7 @@ from lpunits.paper.training.recipes import (
     table1,
     table2_mnist,
 )
-from lpunits.paper.training.settings import changed
+from lpunits.paper.training.settings import with_settings
 from lpunits.paper.training.trial import Scale, Trial
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def get(name: str, scale: Scale = "quick", settings: Sequence[str] = ()) -> Spac
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(SPACES)}"
         raise ValueError(f"there is no search for {name!r}: {hint}")
     space = SPACES[name](scale)
-    (trial,) = changed([Trial(space.base, 0)], settings)
+    (trial,) = with_settings([Trial(space.base, 0)], settings)
     fixed = {setting.partition("=")[0].strip() for setting in settings}
     return replace(space, base=trial.config).without(fixed)
 

@@ -5,7 +5,7 @@ facts = job.load(parts)              # None: begin; otherwise go on after facts[
 job.epoch(epoch, epochs, {"loss": 0.1, "valid_error": 0.02}, {"layer1": layer.order})
 job.save(parts, {"epoch": epoch})    # once an epoch
 ...
-job.keep(model)                      # the trained weights, as safetensors
+job.save_model(model)                      # the trained weights, as safetensors
 """
 
 import json
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from lpunits.paper.files import write_atomically
-from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training import ranks
 from lpunits.paper.training.checkpoint import Part, restore, save
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ class Job:
     Args:
         folder: A folder of the trial's own, for its checkpoint and its model.
         show: Takes the progress; by default it is not shown.
-        curves: Where to write TensorBoard's event files, if at all.
-        facts: Which trial it is, as JSON holds it: a checkpoint of another one is not used.
+        tensorboard: Where to write TensorBoard's event files, if at all.
+        identity: Kind, config and seed of the trial. A checkpoint of another trial is not used.
         writes: Whether this process shows and writes anything; of several ranks the first one does.
     """
 
     folder: Path
     show: Callable[[Progress], None] = lambda progress: None
-    curves: Path | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    writes: bool = field(default_factory=lambda: distributed.rank() == 0)
+    tensorboard: Path | None = None
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    writes: bool = field(default_factory=lambda: ranks.rank() == 0)
     seconds_before: float = 0.0  # in processes that were killed, up to the last checkpoint
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Job:
 
     def load(self, parts: Mapping[str, Part]) -> dict[str, Any] | None:
         """Restore the last checkpoint into the parts and return its facts; None: there is none."""
-        facts = restore(self.checkpoint, parts, dict(self.facts))
+        facts = restore(self.checkpoint, parts, dict(self.identity))
         if facts is not None:
             self.seconds_before = facts.pop("seconds")
         return facts
@@ -84,7 +84,7 @@ class Job:
     def save(self, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
         """Write a checkpoint; a run that is killed goes on from here, bit by bit the same."""
         if self.writes:
-            save(self.checkpoint, parts, {**facts, "seconds": self.seconds}, dict(self.facts))
+            save(self.checkpoint, parts, {**facts, "seconds": self.seconds}, dict(self.identity))
 
     def epoch(
         self,
@@ -104,27 +104,27 @@ class Job:
             p = torch.cat([values.detach().flatten() for values in orders.values()])
             shown.append(f"p {p.mean():.3g} ({p.min():.3g}..{p.max():.3g})")
         self.show(Progress(done, total, "  ".join(shown), dict(values)))
-        if self.curves is None:
+        if self.tensorboard is None:
             return
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
             # What a killed run wrote beyond its last checkpoint is dropped.
-            self._writer = SummaryWriter(str(self.curves), purge_step=done)
+            self._writer = SummaryWriter(str(self.tensorboard), purge_step=done)
         for name, value in values.items():
             self._writer.add_scalar(name, value, done)
         for name, tensor in (orders or {}).items():
             self._writer.add_histogram(f"orders/{name}", tensor.detach(), done)
         self._writer.flush()
 
-    def keep(self, model: nn.Module) -> None:
+    def save_model(self, model: nn.Module) -> None:
         """Write the trained weights, with the trial's config in the header of the file."""
         from safetensors.torch import save as to_bytes
 
         if not self.writes:
             return
         tensors = {k: t.detach().clone().contiguous() for k, t in model.state_dict().items()}
-        write_atomically(self.model, to_bytes(tensors, {"json": json.dumps(dict(self.facts))}))
+        write_atomically(self.model, to_bytes(tensors, {"json": json.dumps(dict(self.identity))}))
 
     def close(self) -> None:
         """The trial has its record: the checkpoint has served."""

@@ -36,7 +36,7 @@ from lpunits.optim import SGD
 from lpunits.orders import Ordered
 from lpunits.paper import data as datasets
 from lpunits.paper.data import Dataset, Split
-from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training import ranks
 from lpunits.paper.training.checkpoint import Part
 from lpunits.paper.training.job import Job
 
@@ -224,11 +224,11 @@ class _Run:
         start = {"stage": "first", "epoch": 0, "choice": None, "chosen": None, "curve": []}
         self.state: dict[str, Any] = job.load(self.parts) or start
         known = self.data.checksum, self.state
-        if distributed.first(known) != known:
+        if ranks.from_rank_0(known) != known:
             raise ValueError(
                 f"{job.checkpoint} or the data is not what rank 0 has: all ranks need the same"
             )
-        self.trained = distributed.averaging(self.model)
+        self.trained = ranks.data_parallel(self.model)
 
     def outcome(self) -> dict[str, Any]:
         """Train to the end, and evaluate."""
@@ -261,7 +261,7 @@ class _Run:
             found["parameters"] = sum(p.numel() for p in self.model.parameters())
             found["weights_sha256"] = _sha256(self.model.state_dict())
             if self.config.test:
-                self.job.keep(self.model)
+                self.job.save_model(self.model)
         return found | {"curve": self.state["curve"]}
 
     def first_stage_is_over(self) -> bool:
@@ -317,14 +317,14 @@ class _Run:
         count = sum(len(split) for split in splits)
         order = torch.randperm(count, generator=self.batches)
         self.model.train()
-        distributed.seed_dropout(self.seed, state["stage"], state["epoch"])
+        ranks.seed_dropout(self.seed, state["stage"], state["epoch"])
         total = 0.0
         for number, (x, y) in enumerate(self.examples(splits, order)):
             batch = min(config.batch, count - number * config.batch)  # of all ranks
             done = state["epoch"] + number * config.batch / count
             self.set_rates(config.rate(lr, done, over), done)
             self.optimizer.zero_grad()
-            (value,) = distributed.summed(self.backward(x, y, batch))
+            (value,) = ranks.summed(self.backward(x, y, batch))
             if not math.isfinite(value):
                 raise NotFiniteError(
                     f"the loss was {value} in epoch {state['epoch'] + 1}, batch {number + 1} "
@@ -344,7 +344,7 @@ class _Run:
         def of(x: Tensor, part: float) -> float:
             scores, smoothing = self.trained(x), config.label_smoothing
             loss = cross_entropy(scores, y, reduction="sum", label_smoothing=smoothing) / batch
-            (part * loss * distributed.size()).backward()  # of which the ranks' mean is taken
+            (part * loss * ranks.size()).backward()  # of which the ranks' mean is taken
             return part * loss.item()
 
         if not config.adversarial:
@@ -364,7 +364,7 @@ class _Run:
         """
         first = len(splits[0])
         for batch in order.split(self.config.batch):
-            rows = distributed.share(batch)
+            rows = ranks.share(batch)
             if len(splits) == 1:
                 x, y = splits[0].features[rows], splits[0].targets[rows]
             else:  # gathered from both, so that no copy of all the data is made
@@ -411,13 +411,13 @@ class _Run:
         self.model.eval()
         wrong, nll = 0.0, 0.0
         step = EVALUATED_AT_ONCE
-        for start in range(distributed.rank() * step, len(split), distributed.size() * step):
+        for start in range(ranks.rank() * step, len(split), ranks.size() * step):
             rows = slice(start, start + step)
             x, y = self.prepared(split.features[rows]), split.targets[rows]
             scores = functional_call(self.model, self.averaged, x)  # an empty mean changes nothing
             wrong += (scores.argmax(1) != y).sum().item()
             nll += cross_entropy(scores.double(), y, reduction="sum").item()
-        wrong, nll = distributed.summed(wrong, nll)
+        wrong, nll = ranks.summed(wrong, nll)
         mean = nll / len(split)
         if not math.isfinite(mean):
             raise NotFiniteError(

@@ -303,7 +303,7 @@ class Music:
             return {"diverged": diverged, "curve": facts["curve"]}
         judged.load_state_dict(best)
         if self.test:
-            job.keep(judged)
+            job.save_model(judged)
         outcome = self._outcome(judged, data, facts, start)
         return outcome | ({"diverged": diverged} if diverged else {})
 

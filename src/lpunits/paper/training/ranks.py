@@ -55,7 +55,7 @@ def fail(sentence: str) -> None:
         raise SystemExit(f"lpunits: rank {rank()} of {size()}: {sentence}")
 
 
-def first(value: Value) -> Value:
+def from_rank_0(value: Value) -> Value:
     """The value that rank 0 has."""
     if size() == 1:
         return value
@@ -79,7 +79,7 @@ def share(rows: Tensor) -> Tensor:
     return rows.tensor_split(size())[rank()]
 
 
-def averaging(model: nn.Module) -> nn.Module:
+def data_parallel(model: nn.Module) -> nn.Module:
     """The model with rank 0's parameters, whose gradients will be the mean over the ranks."""
     return model if size() == 1 else DistributedDataParallel(model)
 

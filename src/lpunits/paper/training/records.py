@@ -22,7 +22,7 @@ import torch
 
 import lpunits
 from lpunits.paper.files import write_atomically
-from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training import ranks
 from lpunits.paper.training.trial import Result, Trial
 
 FORMAT = 1
@@ -105,7 +105,7 @@ def make(
         "seconds": round(seconds, 3),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "threads": torch.get_num_threads(),
-        "ranks": distributed.size(),
+        "ranks": ranks.size(),
         "versions": versions(),
         "cpu": cpu(),
         "commit": commit(),

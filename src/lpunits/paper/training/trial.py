@@ -15,7 +15,7 @@ The interface, in the order in which it is used:
   finished ones only, never none (unless the experiment has no trials), maybe not all.
 * A **job** (:mod:`lpunits.paper.training.job`) is what a running trial has: ``job.load`` and
   ``job.save`` for checkpoints, ``job.epoch`` for the progress bar and TensorBoard,
-  ``job.keep`` for the model.
+  ``job.save_model`` for the model.
 
 :mod:`lpunits.paper.search.run` runs trials, :mod:`lpunits.paper.training.records` keeps their
 records, :mod:`lpunits.paper.report.page` makes the page.

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from lpunits.paper.search.run import run
-from lpunits.paper.training import ranks as distributed
+from lpunits.paper.training import ranks
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.loop import _Run
 from lpunits.paper.training.networks import FeedForward
@@ -38,15 +38,15 @@ class OneFails:
     label, datasets, shares_batches = "one fails", (), True
 
     def run(self, seed, job):
-        if distributed.rank() == 1:
+        if ranks.rank() == 1:
             raise ArithmeticError("it does\nnot add up")
-        distributed.summed(1.0)
+        ranks.summed(1.0)
         return {}
 
 
 def kept(name, trained):
     """Train; leave what came of it on this rank in two files."""
-    ours = f"{name}, rank {distributed.rank()}"
+    ours = f"{name}, rank {ranks.rank()}"
     (folder / f"{ours}.json").write_text(json.dumps(trained.outcome()))
     weights = {key: t.contiguous() for key, t in trained.model.state_dict().items()}
     save_file(weights, folder / f"{ours}.safetensors")
@@ -54,13 +54,13 @@ def kept(name, trained):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    distributed.join([], jobs=1)
+    ranks.join([], jobs=1)
     for name, config in CASES.items():
         kept(name, _Run(config, 0, Job(folder / name)))
     kept("never killed", _Run(NEVER_KILLED, 0, Job(folder / "never killed")))
 
     poisoned = _Run(EVEN, 0, Job(folder / "poisoned"))
-    if distributed.rank() == 1:
+    if ranks.rank() == 1:
         poisoned.shift = torch.tensor(math.nan)
     kept("poisoned", poisoned)
 
