@@ -1,8 +1,8 @@
 """Time the unit against its alternatives: ``make bench``.
 
-Prints one table per question and what was required, and writes ``results/bench.json`` and
-``docs/images/speed.svg``. A quick or partial run leaves those alone and writes to ``build/``.
-Nothing else should be running.
+Prints one table per question and what was required. Writes ``results/bench.json``,
+``docs/images/speed.svg`` and the README's table of speed. A quick or partial run leaves those alone
+and writes to ``build/``. Nothing else should be running.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import torch
 import first_use
 import optimizers
 import pooling
+import readme
 import recurrent
 import report
 import requirements
@@ -46,13 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.threads < 1:
             parser.error(f"--threads must be at least 1, got {args.threads}")
         torch.set_num_threads(args.threads)
-    out, plot = ROOT / "results" / "bench.json", ROOT / "docs" / "images" / "speed.svg"
+    out, plot = readme.BENCH, ROOT / "docs" / "images" / "speed.svg"
     if args.quick or args.only:
         out, plot = ROOT / "build" / "bench.json", ROOT / "build" / "speed.svg"
     if args.out:
         out, plot = args.out, args.out.with_suffix(".svg")
     questions = (args.only,) if args.only else QUESTIONS
     run(QUICK if args.quick else FULL, questions, out, plot)
+    if out == readme.BENCH:
+        readme.write(readme.README, out)
 
 
 def run(settings: Settings, questions: Sequence[str], out: Path, plot: Path) -> None:
