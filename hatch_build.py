@@ -1,11 +1,11 @@
-"""Compiles the CPU operator (csrc/) when the package is built, for the torch that is installed.
+"""Compile the CPU operator (csrc/) when the package is built, for the torch that is installed.
 
-An isolated build does not see the environment that the package goes into, and to install torch once
-more would take gigabytes. So the interpreter is asked from outside of the isolation where its torch
-is. Where there is no torch or no compiler, the package is built without the library: plain torch
-serves, and ``lpunits.ops.status()`` says why.
+An isolated build does not see the environment of the installation, and installing torch a second
+time would take gigabytes. So this asks the interpreter, outside of the isolation, where its torch
+is. Without torch or a compiler the package is built without the library: it then runs in plain
+torch, and ``lpunits.ops.status()`` says why.
 
-``python hatch_build.py FOLDER [FLAGS ...]`` compiles into a folder, with further flags.
+``python hatch_build.py FOLDER [FLAGS ...]`` compiles into a folder, with additional flags.
 """
 
 import os
@@ -42,7 +42,7 @@ AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefe
 
 
 def find_torch() -> Path:
-    """The folder of the torch that the interpreter has, whatever a build isolates it from."""
+    """The folder of the interpreter's torch, even from inside an isolated build."""
     code = "import importlib.util as u; s = u.find_spec('torch'); print(s.origin if s else '')"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     found = subprocess.run(
@@ -54,7 +54,7 @@ def find_torch() -> Path:
 
 
 def compile_library(folder: Path, flags: list[str]) -> None:
-    """Compile ``csrc`` into ``folder``; the library appears there at once and whole."""
+    """Compile ``csrc`` into ``folder``. A rename puts the complete library there in one step."""
     compiler = shlex.split(
         os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or ""
     )
@@ -97,7 +97,7 @@ class CustomBuildHook(BuildHookInterface):
     """Hatchling calls this for wheels and editable installs."""
 
     def initialize(self, version: str, build_data: dict) -> None:
-        """Compile, and mark the wheel as one for this platform and every Python."""
+        """Compile, and tag the wheel: this platform, every Python."""
         folder = ROOT / "src" / "lpunits" / "ops"
         (folder / "_build_error.txt").unlink(missing_ok=True)
         try:

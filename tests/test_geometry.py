@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -175,3 +177,11 @@ def test_drawing_puts_everything_into_the_axes():
     assert len(axes.collections) >= 4
     maxout = nn.Sequential(MaxoutLinear(2, 3, 2), nn.Linear(3, 1))
     geometry.draw_boundary(axes, maxout, extent, colors="gray")
+
+
+def test_it_is_part_of_the_library_and_imported_at_its_first_use():
+    code = (
+        "import sys, lpunits; assert 'lpunits.geometry' not in sys.modules; lpunits.geometry.units;"
+        "assert 'lpunits.geometry' in sys.modules and not hasattr(lpunits, 'geometri')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,5 +1,8 @@
 """Learned-norm pooling for PyTorch: exact at every input, the norm's order learned per unit."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from lpunits import optim
 from lpunits.diagnosis import diagnose
 from lpunits.dropout import Dropout
@@ -9,6 +12,17 @@ from lpunits.mlp import MLP
 from lpunits.orders import param_groups
 from lpunits.pooling import GlobalLpPool, LpPool, LpPool1d, LpPool2d, LpPool3d
 from lpunits.rnn import DOTRNN, DTRNN
+
+if TYPE_CHECKING:
+    from lpunits import geometry
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import ``lpunits.geometry`` at its first use: it needs numpy, the rest torch alone."""
+        if name == "geometry":
+            return import_module("lpunits.geometry")
+        raise AttributeError(f"module 'lpunits' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 
@@ -25,6 +39,7 @@ __all__ = [
     "LpPool3d",
     "MaxoutLinear",
     "diagnose",
+    "geometry",
     "lp_pool",
     "maxout",
     "optim",

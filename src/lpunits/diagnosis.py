@@ -1,4 +1,4 @@
-"""Look inside a network that does not learn: :func:`diagnose`."""
+"""Find out why a network does not learn: :func:`diagnose`."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -20,21 +20,21 @@ BOUNDED = {DTRNN: (-1.0, 1.0), nn.Tanh: (-1.0, 1.0), nn.Sigmoid: (0.0, 1.0)}
 
 @dataclass
 class LayerReport:
-    """What one layer made of a batch.
+    """The statistics of one layer on one batch.
 
     Attributes:
-        name: Where it is in the model.
+        name: The path of the layer in the model.
         kind: The name of its class.
         mean: The mean of all outputs.
-        spread: The standard deviation over samples, root mean square over units.
-        dead: The share of units that give every sample the same.
-        saturated: The share of outputs within 2.5 % of a bound, where the slope is below a tenth;
-            None for units without bounds.
+        spread: The standard deviation over samples, as a root mean square over units.
+        dead: The fraction of units with the same output for every sample.
+        saturated: The fraction of outputs within 2.5 % of a bound, where the slope is below a
+            tenth; None for units without bounds.
         orders: The smallest and the largest order.
-        flat: The share of learned orders at the end of their range: below 1.05, where the softplus
-            is flat, or above 100, where a norm is its limit.
-        update: How much an optimiser's step changes the layer's parameters, relative to their norm.
-        order_update: By how much the step moves its orders on average.
+        flat: The fraction of learned orders at an end of their range: below 1.05, where the
+            softplus is flat, or above 100, where the norm is nearly the maximum.
+        update: The change of the layer's parameters in one optimiser step, relative to their norm.
+        order_update: The mean absolute change of its orders in that step.
     """
 
     name: str
@@ -49,7 +49,7 @@ class LayerReport:
     order_update: float | None = None
 
     def warnings(self) -> Iterator[str]:
-        """What is wrong, and what to do about it."""
+        """One sentence for each problem, with its remedy."""
         of = f"{self.name or 'the model'} ({self.kind})"
         if not abs(self.mean) + self.spread < float("inf"):
             yield f"The outputs of {of} are not finite: lower the learning rate or clip gradients."
@@ -86,13 +86,13 @@ class LayerReport:
 
 @dataclass
 class Diagnosis:
-    """A report per layer, and what is wrong in words. Printed, it is a table."""
+    """A report per layer and the warnings. It prints as a table."""
 
     layers: list[LayerReport]
     warnings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """A table, by rich where it is installed, and the warnings."""
+        """A table, formatted by rich if it is installed, and the warnings."""
         header = ["layer", "kind", "mean", "spread", "dead", "saturated", "orders", "flat"]
         header += ["update", "order update"]
         rows = [_cells(layer) for layer in self.layers]
@@ -107,10 +107,10 @@ def diagnose(
     loss: Callable[[Any], Tensor] | None = None,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> Diagnosis:
-    """What the layers of a model make of a batch, and what one step of training does to them.
+    """Statistics of every layer on one batch, the effect of one training step, and warnings.
 
-    The model, the optimiser and the random numbers stay as they are. Training mode is respected:
-    call ``model.eval()`` before to look at the network without its dropout.
+    The model, the optimiser and the state of the random generators stay unchanged. The model runs
+    in its current mode: call ``model.eval()`` first to switch dropout off.
 
     >>> from lpunits import MLP, param_groups
     >>> net, x, y = MLP(4, [8], 3), torch.randn(32, 4), torch.randint(3, (32,))
@@ -121,9 +121,10 @@ def diagnose(
 
     Args:
         model: Any module.
-        inputs: What it is called with.
-        loss: Makes a scalar of what the model returns; needed to see what a step changes.
-        optimizer: The one that trains the model.
+        inputs: The arguments of the model: one batch.
+        loss: A scalar function of the model's output. With ``optimizer``, the report includes
+            the effect of one step.
+        optimizer: The optimiser that trains the model.
     """
     if not inputs:
         raise TypeError("inputs must be at least one batch to call the model with, got none")
@@ -149,7 +150,7 @@ def diagnose(
 
 @contextmanager
 def _watching(model: nn.Module) -> Iterator[dict[str, tuple[nn.Module, Tensor]]]:
-    """The outputs of all watched modules that are called meanwhile."""
+    """Collect the outputs of all watched modules that are called in the context."""
     outputs: dict[str, tuple[nn.Module, Tensor]] = {}
 
     def hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -188,7 +189,7 @@ def _report(name: str, module: nn.Module, output: Tensor) -> LayerReport:
         low, high = bounds
         near = 0.025 * (high - low)
         report.saturated = ((u < low + near) | (u > high - near)).double().mean().item()
-    # A DTRNN's own layers are not called one by one.
+    # A DTRNN does not call its layers one by one, so the hooks do not see them.
     ordered = [m for m in module.modules() if isinstance(m, Ordered)]
     if ordered:
         orders = torch.cat([m.order.detach().double().cpu() for m in ordered])
@@ -206,7 +207,7 @@ def _report(name: str, module: nn.Module, output: Tensor) -> LayerReport:
 def _measure_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, reports: dict[str, LayerReport]
 ) -> None:
-    """Let the optimiser make its step, and enter what it changed."""
+    """Make one optimiser step and add its effect to the reports."""
     modules = dict(model.named_modules())
     before = {p: p.detach().clone() for p in model.parameters()}
     orders = {m: m.order.detach() for m in modules.values() if isinstance(m, Ordered)}

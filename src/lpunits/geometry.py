@@ -1,14 +1,16 @@
-r"""What Lp units look like in the plane: for any model with two inputs.
+r"""The shapes that Lp units draw in the plane, for any model with two inputs.
 
-A unit whose filters are the rows of W has the value :math:`u(x) = \|W x - c\|_p / N^{1/p}`, which
-is convex. Where it is below a level lies a superellipse: a closed curve, or, if the filters are all
-parallel, the strip between two lines.
+A unit whose N filters are the rows of W has the value :math:`u(x) = \|W x - c\|_p / N^{1/p}`. It is
+convex, so the region below a level is convex, too: the inside of a superellipse, or, if all filters
+are parallel, the strip between two lines.
 
->>> from lpunits import MLP
->>> unit = units(MLP(2, [3], 2))[0]
->>> (curve,) = unit.curve(level=1.0)
->>> bool(abs(unit(curve) - 1).max() < 1e-6)
+>>> from lpunits import MLP, geometry
+>>> unit = geometry.units(MLP(2, [3], 2))[0]
+>>> (curve,) = unit.curve(level=unit.lowest + 1)
+>>> bool(abs(unit(curve) - unit.lowest - 1).max() < 1e-6)
 True
+
+Needs numpy; drawing needs matplotlib: ``pip install 'lpunits[geometry]'``.
 """
 
 import copy
@@ -31,24 +33,24 @@ if TYPE_CHECKING:
 
 Points = NDArray[np.float64]
 
-# Parallel, up to rounding: how thin W may be, relative to its length, and count as of rank 1.
+# Filters are parallel if the smaller singular value of W is below this share of the larger one.
 THIN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """An Lp unit as a function of the plane.
+    """An Lp unit as a function of the plane, made by :func:`units`.
 
     Attributes:
-        name: The path of its layer in the model, and its number there.
+        name: The path of its layer in the model and its index there, such as ``0[2]``.
         order: p.
-        filters: W, ``(N, 2)``.
-        offsets: c, ``(N,)``.
-        bias: What is added after the root; 0 for most.
-        center: Where the unit is lowest, ``(2,)``. With two filters all projections are zero there.
-            Where it is lowest on a whole line, the point of it that is next to the origin.
-        axes: A vector for each filter, ``(N, 2)``: the columns of the pseudo-inverse of W. With two
-            filters, to go along one changes its projection by 1 and leaves the other alone.
+        filters: W, of shape ``(N, 2)``.
+        offsets: c, of shape ``(N,)``.
+        bias: Added after the root; 0 in a layer without a bias.
+        center: The minimiser of u, of shape ``(2,)``. With two filters, both projections are zero
+            there. If the minimisers form a line, its point next to the origin.
+        axes: The columns of the pseudo-inverse of W, one for each filter, of shape ``(N, 2)``. With
+            two filters, a step along one of them changes one projection by 1 and the other by 0.
     """
 
     name: str
@@ -60,23 +62,23 @@ class Unit:
     axes: Points
 
     def __call__(self, points: Points) -> Points:
-        """The value of the unit at points, ``(..., 2)``."""
+        """The value u at points of shape ``(..., 2)``."""
         z = torch.from_numpy(np.asarray(points, np.float64) @ self.filters.T - self.offsets)
         values: Points = lp_pool(z, self.order).numpy() + self.bias
         return values
 
     @property
     def lowest(self) -> float:
-        """The value at the centre."""
+        """The smallest value of u: that at the centre."""
         return float(self(self.center))
 
     def curve(self, level: float, points: int = 720, reach: float = 10.0) -> list[Points]:
-        """Where the unit has the value ``level``: one closed curve, two lines, or nothing.
+        """The points where u equals ``level``: one closed curve, two lines, or an empty list.
 
         Args:
-            level: The value.
-            points: On a closed curve; the first is given again as the last.
-            reach: The lines of a unit with parallel filters go so far to both sides of the centre.
+            level: The value of u.
+            points: The number of points on a closed curve. The first one is repeated at the end.
+            reach: The length of each of the two lines, to both sides of the centre.
         """
         if not self.lowest < level < math.inf:
             return []
@@ -87,8 +89,8 @@ class Unit:
             across, along = turn[0], np.array([-turn[0][1], turn[0][0]])
             starts = self.meet(np.array([across, -across]), level)
             return [start + np.outer([-reach, reach], along) for start in starts]
-        # Directions are even in the plane of the projections, where the shape is about round; with
-        # two filters and a number of points that 8 divides, the corners are among the points.
+        # Directions are evenly spaced in the plane of the projections, where the shape is nearly
+        # round. With two filters and a multiple of 8 points, the corners are among the points.
         angle = np.linspace(0, 2 * np.pi, points + 1)
         circle = np.stack([np.cos(angle), np.sin(angle)], -1)
         basis = self.axes if len(self.filters) == 2 else turn / sizes[:, None]
@@ -97,10 +99,10 @@ class Unit:
         return [curve]
 
     def meet(self, directions: Points, level: float) -> Points:
-        """The points at which rays from the centre in these directions, ``(n, 2)``, meet the level.
+        """Where rays from the centre, of directions ``(n, 2)``, meet the curve of a level.
 
-        The unit is convex and lowest at the centre, so along a ray it crosses the level once. The
-        place is found by bisection, down to neighbouring numbers.
+        u is convex and has its minimum at the centre, so it crosses the level once on every ray.
+        Bisection finds the place to the last bit.
         """
         near, far = np.zeros(len(directions)), np.ones(len(directions))
         while (short := self(self.center + far[:, None] * directions) < level).any():
@@ -114,11 +116,21 @@ class Unit:
 
 
 def units(model: nn.Module) -> list[Unit]:
-    """The units of a model with two inputs that see the plane itself.
+    """The Lp units of a model with two inputs, as functions of the plane.
 
-    These are the units of every :class:`~lpunits.LpLinear` and :class:`~lpunits.LpPool` whose
-    input is linear in that of the model: in the first layer, or behind linear layers and
-    normalisations with fixed numbers. Deeper units do not draw superellipses and are left out.
+    These are the units of every :class:`~lpunits.LpLinear` and :class:`~lpunits.LpPool` whose input
+    is an affine function of the model's input: in the first layer, or behind linear layers and
+    normalisations in evaluation mode. Units of deeper layers do not draw superellipses and are left
+    out.
+
+    >>> from lpunits import LpLinear
+    >>> unit = units(LpLinear(2, units=3, filters=2, order=4.0))[1]
+    >>> unit.name, round(unit.order, 5), unit.center.shape, unit.axes.shape
+    ('[1]', 4.0, (2,), (2, 2))
+
+    Raises:
+        ValueError: If the model does not take inputs of shape ``(samples, 2)``, has no such unit,
+            or has one of an order below 1, whose shape is not convex.
     """
     twin = copy.deepcopy(model).double().eval()
     probes = torch.tensor([[0, 0], [1, 0], [0, 1], [2, -3], [-5, 0.5]], dtype=torch.float64)
@@ -132,7 +144,7 @@ def units(model: nn.Module) -> list[Unit]:
         try:
             twin(probes)
         except (RuntimeError, ValueError) as error:
-            raise ValueError(f"model must take inputs of the shape (samples, 2): {error}") from None
+            raise ValueError(f"model must take inputs of shape (samples, 2): {error}") from None
     found = []
     for name, inputs in seen.items():
         layer: Any = twin.get_submodule(name)
@@ -140,11 +152,11 @@ def units(model: nn.Module) -> list[Unit]:
         slopes = inputs[1:3] - offset
         expected = offset + torch.tensordot(probes, slopes, 1)
         if not torch.allclose(inputs, expected, rtol=1e-9, atol=1e-9):
-            continue  # behind something that is not linear
+            continue  # its input is not an affine function of the model's
         for j in range(layer.units):
             found.append(_unit(f"{name}[{j}]" if name else f"[{j}]", layer, j, slopes, offset))
     if not found:
-        raise ValueError("model must have Lp units whose input is linear in its own, got none")
+        raise ValueError("model must have Lp units in its first layer of units, got none")
     return found
 
 
@@ -152,13 +164,15 @@ def _unit(name: str, layer: LpLinear | LpPool, j: int, slopes: Tensor, offset: T
     """Unit j of a layer whose input is ``offset + x @ slopes``."""
     with torch.no_grad():
         order, bias = float(layer.order[j]), 0.0
+        if order < 1:
+            raise ValueError(f"the order of unit {name} must be at least 1, got {order:g}")
         if isinstance(layer, LpLinear):
             W = layer.weight[:, j] @ slopes.T
             c = -layer.weight[:, j] @ offset
             c = c if layer.center is None else c + layer.center[:, j]
             bias = 0.0 if layer.bias is None else float(layer.bias[j])
         else:
-            # Counted from behind, the pooled dimension is the same with and without a batch.
+            # Counted from the end, the pooled dimension is the same with and without a batch.
             dim = layer.dim if layer.dim < 0 else layer.dim - offset.ndim - 1
             W = torch.stack([slope.movedim(dim, 0)[..., j] for slope in slopes], -1)
             c = -offset.movedim(dim, 0)[..., j]
@@ -169,7 +183,7 @@ def _unit(name: str, layer: LpLinear | LpPool, j: int, slopes: Tensor, offset: T
 
 
 def _lowest(filters: Points, offsets: Points, order: float, start: Points) -> Points:
-    """Where the unit is lowest. ``start`` is the least squares solution of W x = c."""
+    """The minimiser of the unit. ``start`` is the least-squares solution of W x = c."""
 
     def value(points: Points) -> Points:
         found: Points = lp_pool(torch.from_numpy(points @ filters.T - offsets), order).numpy()
@@ -180,7 +194,7 @@ def _lowest(filters: Points, offsets: Points, order: float, start: Points) -> Po
     rank = int((sizes > THIN * sizes[0]).sum())
     if rank == 0 or order == 2 or best <= 1e-12 * abs(offsets).max():
         return start
-    # In these coordinates |W x| is the distance, and the minimum cannot be farther than this.
+    # In these coordinates |W x| is the Euclidean distance, which bounds that of the minimum.
     first, *second = turn[:rank] / sizes[:rank, None]
     far = 2 * best * len(filters) ** 1.5
     ends = np.array([-far]), np.array([far])
@@ -189,7 +203,7 @@ def _lowest(filters: Points, offsets: Points, order: float, start: Points) -> Po
         return np.asarray(start + t * first)
 
     def down(t: Points) -> tuple[Points, Points]:
-        """For every t, how far to go along the second direction, and the value there."""
+        """For every t, the best step along the second direction, and the value there."""
         lines = (start + t.ravel()[:, None] * first)[:, None]
         widths = np.full(t.size, -far), np.full(t.size, far)
         return _section(lambda s: value(lines + s[..., None] * second[0]), *widths)
@@ -199,9 +213,9 @@ def _lowest(filters: Points, offsets: Points, order: float, start: Points) -> Po
 
 
 def _section(f: Callable[[Points], Points], low: Points, high: Points) -> tuple[Points, Points]:
-    """Minimise convex functions, a row each, between two ends: where, and the value there."""
+    """Minimise convex functions of one variable, one per row: the minimisers and the minima."""
     rows, ticks = np.arange(len(low)), np.linspace(0, 1, 18)
-    for _ in range(17):  # each makes the interval 8.5 times shorter: in the end 1e-16
+    for _ in range(17):  # each one shrinks the interval by 8.5, in the end to 1e-16
         t = low[:, None] + (high - low)[:, None] * ticks
         values = f(t)
         k = values.argmin(1)
@@ -212,10 +226,16 @@ def _section(f: Callable[[Points], Points], low: Points, high: Points) -> tuple[
 def boundary(
     model: nn.Module, extent: tuple[float, float, float, float], grid: int = 401
 ) -> Points:
-    """Points of the plane at which the class that the model gives changes, ``(points, 2)``.
+    """Points on the decision boundary of a model, of shape ``(points, 2)``.
 
-    They lie between two neighbours of a grid over ``extent`` (left, right, bottom, top), where a
-    line between their scores says that the two classes are equal.
+    A point lies between two neighbours on a grid over ``extent`` (left, right, bottom, top) that
+    have different classes, where linear interpolation makes the two scores equal. A model with one
+    output is read as log-odds.
+
+    >>> net = nn.Linear(2, 1)
+    >>> points = boundary(net, (-5, 5, -5, 5))
+    >>> bool(net(torch.tensor(points).float()).abs().max() < 1e-5)
+    True
     """
     xs, ys, scores = _scores(model, extent, grid)
     top = scores.argmax(-1)
@@ -248,7 +268,10 @@ def _scores(
 
 
 def levels(model: nn.Module, extent: tuple[float, float, float, float]) -> list[float]:
-    """A level for each of the :func:`units`: its median value on the model's :func:`boundary`."""
+    """A level for each of the :func:`units`: its median on the :func:`boundary` of the model.
+
+    Without a boundary in ``extent`` the level is :math:`2 u_{min} + 1`.
+    """
     points = boundary(model, extent)
     found = units(model)
     if not len(points):
@@ -259,7 +282,7 @@ def levels(model: nn.Module, extent: tuple[float, float, float, float]) -> list[
 def draw_boundary(
     axes: "Axes", model: nn.Module, extent: tuple[float, float, float, float], **line: Any
 ) -> None:
-    """Draw the lines between the classes of a model."""
+    """Draw the decision boundary of a model. ``line`` goes to matplotlib's ``contour``."""
     xs, ys, scores = _scores(model, extent, 401)
     style: dict[str, Any] = {"colors": "black", "linewidths": 1.6} | line
     for k in range(scores.shape[-1] - (scores.shape[-1] == 2)):
@@ -270,9 +293,10 @@ def draw_boundary(
 def draw_unit(
     axes: "Axes", unit: Unit, level: float, *, color: str, label: str = "", shape: bool = True
 ) -> None:
-    """Draw the superellipse of a unit, its centre, and its axes as far as the superellipse.
+    """Draw a unit's superellipse at a level, its centre, and its axes up to the superellipse.
 
-    The label goes to the highest point of the superellipse that is in view: set the limits first.
+    The label stands at the highest visible point of the superellipse: set the limits of ``axes``
+    first. ``shape=False`` leaves the superellipse out.
     """
     curves = unit.curve(level)
     if shape:
@@ -297,9 +321,9 @@ def draw_unit(
 
 
 def draw_points(
-    axes: "Axes", points: Tensor, classes: Tensor, colors: Sequence[str], most: int = 600
+    axes: "Axes", points: Tensor, classes: Tensor, colors: Sequence[str], max_points: int = 600
 ) -> None:
-    """Draw points of a data set, with a colour and a marker for each class."""
+    """Draw the first points of a dataset, with a colour and a marker for each class."""
     for k, color in enumerate(colors):
-        x, y = points[:most][classes[:most] == k].numpy().T
+        x, y = points[:max_points][classes[:max_points] == k].numpy().T
         axes.scatter(x, y, s=9, marker="ox^"[k % 3], color=color, lw=0.7, alpha=0.6)

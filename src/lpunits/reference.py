@@ -1,7 +1,7 @@
-"""The equations of the paper, word for word, in plain torch with automatic gradients.
+"""The equations of the paper in plain torch, with automatic gradients.
 
-This is what every kernel is tested against wherever plain arithmetic is good enough. It is not
-what you want to train with: a group of zeros gives NaN gradients, and ``|z|^p`` overflows.
+The tests compare every implementation with these functions wherever plain arithmetic is accurate
+enough. Do not train with them: a group of zeros has NaN gradients, and ``|z|^p`` overflows.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from torch.nn.functional import linear, softplus
 
 
 def order(rho: Tensor) -> Tensor:
-    """``p = 1 + log(1 + e^rho)``, which keeps every order above 1, where the norm is a norm."""
+    """``p = 1 + log(1 + e^rho)``: every order is above 1, where the triangle inequality holds."""
     return 1 + softplus(rho, threshold=40)
 
 
@@ -31,14 +31,17 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
 
 
 def lp_linear(x: Tensor, weight: Tensor, center: Tensor, rho: Tensor) -> Tensor:
-    """A layer of Lp units: ``a_i = w_i . x``, pooled by the norm of each unit's own order."""
+    """A layer of Lp units: the norm of ``a_i = w_i . x``, of each unit's own order.
+
+    ``weight`` is ``(filters, units, in_features)``, ``center`` is ``(filters, units)``.
+    """
     filters, units, _ = weight.shape
     a = linear(x, weight.flatten(0, 1)).reshape(*x.shape[:-1], filters, units)
     return lp_pool(a, order(rho), center=center, dim=-2)
 
 
 def maxout(z: Tensor, dim: int = -1) -> Tensor:
-    """``max_i z_i`` over ``dim``, the unit that the Lp unit generalises."""
+    """``max_i z_i`` over ``dim``: the unit that the Lp unit generalises."""
     return z.amax(dim)
 
 
@@ -53,7 +56,7 @@ def dtrnn(
 ) -> Tensor:
     """``h_t = tanh(W f(U h_{t-1} + V x_t) + b)`` for each step of x, ``(steps, batch, inputs)``.
 
-    f is the first of ``layers``, on projections, followed by the others, on what it gives.
+    f applies ``layers`` one after the other.
     """
     states = []
     for x_t in x:
