@@ -8,7 +8,7 @@ import sys
 import time
 
 from lpunits.paper.data.pentomino import generate, unpack
-from lpunits.paper.files import sha256
+from lpunits.paper.data.sources import sha256
 
 COUNT = 100_000
 

@@ -13,13 +13,12 @@ import torch
 import torch._dynamo  # the first optimiser of a process would import it
 
 from lpunits import LpLinear
-from lpunits.paper import cli, experiments, search  # noqa: F401
-from lpunits.paper import data as datasets
+from lpunits.paper import cli, data, experiments, search  # noqa: F401
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     LpLinear(4, units=2, filters=2)(torch.randn(3, 4)).sum().backward()
-    datasets.load("digits")
+    data.load("digits")
     experiments.get("mnist")
     for line in sys.stdin:
         process = os.fork()

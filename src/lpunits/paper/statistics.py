@@ -1,4 +1,4 @@
-"""Means, spreads and comparisons of several seeds."""
+"""How results of several random seeds are summarised and compared."""
 
 import math
 import statistics
@@ -17,14 +17,19 @@ def spread(values: Sequence[float], form: str = ".2f") -> str:
     return f"{mean} ± {format(statistics.stdev(values), form)} (n = {len(values)})"
 
 
-def compared(ours: Sequence[float], theirs: Sequence[float]) -> str:
-    """Whether one mean is ``lower``, ``higher`` or, within the spread, ``not told apart``.
+def compare(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Whether our mean is ``lower``, ``higher`` or ``not significantly different``.
 
-    A single run is taken to spread as the other side does; two single runs are compared as such.
+    Means differ significantly if they are more than two standard errors of their difference apart.
+    A single run is assumed to vary as much as the other side; two single runs are compared as they
+    are.
+
+    >>> compare([0.10, 0.11, 0.12], [0.20, 0.21]), compare([0.10, 0.11, 0.12], [0.12])
+    ('lower', 'not significantly different')
     """
     difference = statistics.fmean(ours) - statistics.fmean(theirs)
-    spreads = [statistics.variance(side) for side in (ours, theirs) if len(side) > 1] or [0.0]
-    error = spreads[0] / len(ours) + spreads[-1] / len(theirs)
-    if abs(difference) <= 2 * math.sqrt(error):
-        return "not told apart"
+    variances = [statistics.variance(side) for side in (ours, theirs) if len(side) > 1] or [0.0]
+    squared_error = variances[0] / len(ours) + variances[-1] / len(theirs)
+    if abs(difference) <= 2 * math.sqrt(squared_error):
+        return "not significantly different"
     return "lower" if difference < 0 else "higher"

@@ -1,4 +1,4 @@
-"""Every test has a data folder and a cache folder of its own; the real files only where asked."""
+"""Every test has empty data and cache folders; the real files only where it asks for them."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ REAL = os.environ.get("LPUNITS_DATA", "")
 
 
 @pytest.fixture(autouse=True)
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that LPUNITS_DATA names, empty."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    monkeypatch.setenv("LPUNITS_DATA", str(folder))
+    path = tmp_path / "data"
+    path.mkdir()
+    monkeypatch.setenv("LPUNITS_DATA", str(path))
     monkeypatch.setenv("LPUNITS_CACHE", str(tmp_path / "cache"))
-    return folder
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def real_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def real(
-    data: Path, real_cache: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    folder: Path, real_cache: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Path:
     """The folder of the real files, if it has those that the module names as NEEDS."""
     missing = [name for name in request.module.NEEDS if not (Path(REAL) / name).is_file()]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 
 T = TypeVar("T")
 

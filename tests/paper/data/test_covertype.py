@@ -6,7 +6,7 @@ import torch
 
 from lpunits.paper.data import covertype, load
 from lpunits.paper.data.covertype import INDICATORS, principal_axes, read
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 from paper.data.damage import bit_flips, outcome, truncations
 
 ROWS = 300
@@ -67,8 +67,8 @@ def test_damage(tmp_path: Path) -> None:
         assert isinstance(result, dict) or result.startswith(f"{path}: ")
 
 
-def test_a_file_with_another_checksum_is_refused(data: Path) -> None:
-    (data / "covtype.data").write_text(text(TABLE))
+def test_a_file_with_another_checksum_is_refused(folder: Path) -> None:
+    (folder / "covtype.data").write_text(text(TABLE))
     with pytest.raises(DataError, match=rf"covtype\.data: .*expected {covertype.CONTENT}"):
         load("covertype")
 

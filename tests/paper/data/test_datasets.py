@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.data import DATASETS, fetch, info, load, verify
 
 BUILT_IN = ("digits", "pentomino", "chords", "two-gaussians", "three-gaussians", "curve", "teacher")
@@ -68,11 +68,11 @@ def test_built_in_sets_have_nothing_to_fetch_or_verify() -> None:
         assert verify(name) == {}
 
 
-def test_verify_reads_every_file_that_is_there(data: Path) -> None:
+def test_verify_reads_every_file_that_is_there(folder: Path) -> None:
     for name in ("JSB_Chorales.mat", "jsb_chorales.pickle"):
-        (data / name).write_bytes(b"damaged")
+        (folder / name).write_bytes(b"damaged")
     found = verify("jsb")
-    assert list(found) == [data / "JSB_Chorales.mat", data / "jsb_chorales.pickle"]
+    assert list(found) == [folder / "JSB_Chorales.mat", folder / "jsb_chorales.pickle"]
     for path, error in found.items():
         assert error is not None
         assert error.startswith(f"{path}: not a sound")
@@ -89,4 +89,4 @@ def test_a_dataset_is_imported_when_it_is_asked_for() -> None:
 
 
 def test_the_public_names_are_there() -> None:
-    assert all(hasattr(datasets, name) for name in datasets.__all__)
+    assert all(hasattr(data, name) for name in data.__all__)

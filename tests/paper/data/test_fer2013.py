@@ -6,7 +6,7 @@ import torch
 
 from lpunits.paper.data import fer2013, load
 from lpunits.paper.data.fer2013 import USAGES, read_csv, read_npz
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 from paper.data.damage import bit_flips, outcome, truncations
 
 COUNT = 12
@@ -138,15 +138,15 @@ def test_damaged_csv(tmp_path: Path) -> None:
         assert isinstance(found, dict) or found.startswith(f"{path}: ")
 
 
-def test_an_npz_with_another_checksum_is_refused(data: Path) -> None:
-    write_npz(data / "fer2013_48x48.npz")
+def test_an_npz_with_another_checksum_is_refused(folder: Path) -> None:
+    write_npz(folder / "fer2013_48x48.npz")
     with pytest.raises(DataError, match=rf"npz: .*sha256.*expected {fer2013.NPZ_SHA256}"):
         load("fer2013")
 
 
-def test_csv_by_name_and_cache(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_csv_by_name_and_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fer2013, "COUNTS", (4, 4, 4))
-    (data / "fer2013.csv").write_text("\n".join(csv_lines()))
+    (folder / "fer2013.csv").write_text("\n".join(csv_lines()))
     for _ in range(2):
         found = load("fer2013", normalise=False)
         np.testing.assert_array_equal(found.train.targets.numpy(), LABELS[USAGE == 0])

@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.io import loadmat, savemat
 
 from lpunits.paper.data.matlab import read_mat
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 from paper.data.damage import bit_flips, outcome, truncations
 
 NEEDS = ["music/JSB_Chorales.mat"]

@@ -9,7 +9,7 @@ import torch
 
 from lpunits.paper.data import load, verify
 from lpunits.paper.data.mnist import CONTENT, read_idx
-from lpunits.paper.files import DataError, sha256
+from lpunits.paper.data.sources import DataError, sha256
 from paper.data.damage import bit_flips, outcome, truncations
 
 IMAGES = np.arange(5 * 28 * 28, dtype=np.uint8).reshape(5, 28, 28)
@@ -104,12 +104,12 @@ def test_last_stage_mean_and_deviation(real: Path) -> None:
 
 
 def test_repacked_files_pass_and_flipped_ones_do_not(
-    real: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    real: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LPUNITS_DATA", str(data))
+    monkeypatch.setenv("LPUNITS_DATA", str(folder))
     for name in CONTENT:
-        shutil.copy(real / "mnist" / f"{name}.gz", data)
-    labels = data / "t10k-labels-idx1-ubyte.gz"
+        shutil.copy(real / "mnist" / f"{name}.gz", folder)
+    labels = folder / "t10k-labels-idx1-ubyte.gz"
     plain = gzip.decompress(labels.read_bytes())
     labels.write_bytes(gzip.compress(plain, 1))
     assert load("mnist").test.targets[0] == 7

@@ -7,7 +7,7 @@ import torch
 from scipy.io import savemat
 
 from lpunits.paper.data import load, load_music, music, verify
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 from paper.data.damage import bit_flips
 
 ROLL = np.eye(88, dtype=np.uint8)[[0, 40, 87]]
@@ -58,8 +58,8 @@ def test_wrong_rolls(tmp_path: Path, pieces: object, reason: str) -> None:
         load_music(write(tmp_path / "a.mat", train=pieces))
 
 
-def test_a_sound_file_that_is_another_one_is_refused_by_name_only(data: Path) -> None:
-    path = write(data / "JSB_Chorales.mat")
+def test_a_sound_file_that_is_another_one_is_refused_by_name_only(folder: Path) -> None:
+    path = write(folder / "JSB_Chorales.mat")
     with pytest.raises(DataError, match=r"JSB_Chorales\.mat: the music has the sha256"):
         load("jsb")
     assert len(load_music(path).train) == 1
@@ -112,26 +112,26 @@ def test_pickle_and_mat_are_equal_frame_by_frame(real: Path) -> None:
 
 
 def test_named_sets_come_from_pickles_too(
-    real: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    real: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LPUNITS_DATA", str(data))
-    shutil.copy(real / "music" / "jsb_chorales.pickle", data / "JSB Chorales.pickle")
+    monkeypatch.setenv("LPUNITS_DATA", str(folder))
+    shutil.copy(real / "music" / "jsb_chorales.pickle", folder / "JSB Chorales.pickle")
     for _ in range(2):  # parsed, then kept
         assert tuple(map(len, (load("jsb").train, load("jsb").test))) == (229, 77)
 
 
 @pytest.mark.parametrize("name", ["JSB_Chorales.mat", "jsb_chorales.pickle"])
 def test_no_flipped_bit_goes_unnoticed(
-    real: Path, data: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    real: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("LPUNITS_DATA", str(data))
+    monkeypatch.setenv("LPUNITS_DATA", str(folder))
     good = (real / "music" / name).read_bytes()
     expected = load_music(real / "music" / name).checksum
     refused = 0
     for spoiled in bit_flips(good, 15 if name.endswith("mat") else 4):
-        (data / name).write_bytes(spoiled)
+        (folder / name).write_bytes(spoiled)
         (error,) = verify("jsb").values()
         if error is None:  # a bit that means nothing: the music is the right one
-            assert load_music(data / name).checksum == expected
+            assert load_music(folder / name).checksum == expected
         refused += error is not None
     assert refused

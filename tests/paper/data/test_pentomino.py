@@ -15,7 +15,7 @@ from lpunits.paper.data.pentomino import (
     unpack,
 )
 from lpunits.paper.data.randomness import words
-from lpunits.paper.files import sha256
+from lpunits.paper.data.sources import sha256
 
 GOLDEN = (
     "8884a6926ccdf29ee73aff0e139a345c8d57b6b8dfb28ce0327bf987da6a5115",

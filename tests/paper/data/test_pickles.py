@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lpunits.paper.data import pickles
 from lpunits.paper.data.music import SPLITS, load_music
 from lpunits.paper.data.pickles import INSTRUCTIONS, read_pickle
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 from paper.data.damage import bit_flips, outcome, truncations
 
 PIECES = {part: [[(60, 64, 67), (), (21,)], [(108,)]] for part in SPLITS}

@@ -6,8 +6,8 @@ import torch
 from scipy.io import savemat
 
 from lpunits.paper.data import load, verify
+from lpunits.paper.data.sources import DataError
 from lpunits.paper.data.tfd import normalised
-from lpunits.paper.files import DataError
 from paper.data.damage import bit_flips, truncations
 
 COUNT = 60
@@ -17,10 +17,10 @@ LABELS = np.where(np.arange(COUNT) % 4 == 3, -1, np.arange(COUNT) % 7 + 1)
 FOLDS = np.stack([np.where(LABELS > 0, (np.arange(COUNT) + k) % 3 + 1, 0) for k in range(5)], 1)
 
 
-def write(data: Path, *, compress: bool = True, **changes: object) -> Path:
+def write(folder: Path, *, compress: bool = True, **changes: object) -> Path:
     """A file of the structure of the owners'."""
     arrays = {"images": IMAGES, "labs_ex": LABELS[:, None], "folds": FOLDS, "labs_id": LABELS}
-    path = data / "TFD_48x48.mat"
+    path = folder / "TFD_48x48.mat"
     arrays = {key: value for key, value in (arrays | changes).items() if value is not None}
     savemat(path, arrays, do_compression=compress)
     return path
@@ -28,8 +28,8 @@ def write(data: Path, *, compress: bool = True, **changes: object) -> Path:
 
 @pytest.mark.parametrize("fold", range(5))
 @pytest.mark.parametrize("dtype", [np.int8, np.float64])
-def test_folds(data: Path, fold: int, dtype: type) -> None:
-    write(data, labs_ex=LABELS[:, None].astype(dtype), folds=FOLDS.astype(dtype))
+def test_folds(folder: Path, fold: int, dtype: type) -> None:
+    write(folder, labs_ex=LABELS[:, None].astype(dtype), folds=FOLDS.astype(dtype))
     found = load("tfd", fold=fold, normalise=False)
     for number, split in ((1, found.train), (2, found.valid), (3, found.test)):
         rows = (LABELS > 0) & (FOLDS[:, fold] == number)
@@ -42,8 +42,8 @@ def test_folds(data: Path, fold: int, dtype: type) -> None:
     assert len(found.classes) == 7
 
 
-def test_preprocessing(data: Path) -> None:
-    write(data)
+def test_preprocessing(folder: Path) -> None:
+    write(folder)
     features = load("tfd").train.features.double()
     assert features.mean(1).abs().max() < 1e-5
     assert (features.std(1, correction=0) - 1).abs().max() < 1e-5
@@ -76,14 +76,14 @@ def test_contrast_normalisation() -> None:
         ({"folds": np.where(FOLDS == 3, 1, FOLDS)}, "fold 0 has no labelled face in its test part"),
     ],
 )
-def test_wrong_files(data: Path, changes: dict[str, object], reason: str) -> None:
-    write(data, **changes)
+def test_wrong_files(folder: Path, changes: dict[str, object], reason: str) -> None:
+    write(folder, **changes)
     with pytest.raises(DataError, match=rf"TFD_48x48\.mat.*{reason}"):
         load("tfd")
 
 
-def test_damage(data: Path) -> None:
-    path = write(data)
+def test_damage(folder: Path) -> None:
+    path = write(folder)
     good = path.read_bytes()
     for spoiled in truncations(good, 10):
         path.write_bytes(spoiled)

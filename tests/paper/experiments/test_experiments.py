@@ -2,8 +2,7 @@
 
 import pytest
 
-from lpunits.paper import data as datasets
-from lpunits.paper import experiments
+from lpunits.paper import data, experiments
 from lpunits.paper.training.records import Records
 from lpunits.paper.training.trial import SCALES
 
@@ -26,7 +25,7 @@ def test_its_trials_can_be_told_apart_and_quick_needs_no_download(experiment, sc
     assert len({trial.key for trial in trials}) == len({trial.label for trial in trials})
     needed = {name for trial in trials for name in trial.config.datasets}
     if scale != "paper":
-        assert not [name for name in needed if datasets.info(name).files]
+        assert not [name for name in needed if data.info(name).files]
 
 
 @pytest.mark.parametrize("experiment", ALL, ids=lambda e: e.name)

@@ -31,8 +31,9 @@ def shown():
 
 def test_the_best_of_the_others_decides(shown):
     assert shown.verdict == (
-        "On test Lp units are better than the best of the others on C (L2); not told apart from "
-        "the best of the others on B (tanh); worse than the best of the others on A (ReLU)."
+        "On test Lp units are better than the best of the others on C (L2); not significantly "
+        "different from the best of the others on B (tanh); worse than the best of the others on "
+        "A (ReLU)."
     )
 
 

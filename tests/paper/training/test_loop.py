@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from lpunits import LpLinear, MaxoutLinear
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.loop import NotFiniteError, _Run, orders
 from lpunits.paper.training.networks import Convolutional, FeedForward
@@ -46,9 +46,9 @@ def test_every_kind_of_unit_learns_and_the_numbers_are_those_of_the_kept_net(act
         SMALL, activation=activation, epochs=12, dropout=0.1, lr=0.5, max_norm=1.9365
     )
     outcome = config.run(0, Job(tmp_path))
-    data = datasets.load("digits")
+    digits = data.load("digits")
     model = net(config, tmp_path)
-    for name, split in (("train", data.train), ("valid", data.valid), ("test", data.test)):
+    for name, split in (("train", digits.train), ("valid", digits.valid), ("test", digits.test)):
         metrics = outcome["metrics"][name]
         assert metrics["error"] == error(model, split) < 0.15
         nll = cross_entropy(model(split.features), split.targets).item()
@@ -169,7 +169,7 @@ def test_the_last_stage_goes_on_with_all_examples_from_the_chosen_weights(tmp_pa
     # It ends as soon as the loss on the former validation examples is down to that of training.
     goal = outcome["metrics"]["train"]["nll"]
     assert [row["valid_nll"] <= goal for row in last] == [False] * (len(last) - 1) + [True]
-    model, test = net(config, tmp_path), datasets.load("digits").test
+    model, test = net(config, tmp_path), data.load("digits").test
     assert outcome["last_stage"]["test"]["error"] == error(model, test)
     assert outcome["last_stage"]["test"] != outcome["metrics"]["test"]
 
@@ -315,8 +315,8 @@ def test_the_averaged_weights_are_what_is_validated_tested_and_kept(last_epochs,
             torch.testing.assert_close(tensor, (first[name] + second[name]) / 2)
             assert not torch.equal(tensor, second[name]) or "bias" in name or "center" in name
     found = outcome["last_stage"] if last_epochs else outcome["metrics"]
-    assert found["test"]["error"] == error(kept, datasets.load("digits").test)
-    assert outcome["curve"][-1]["valid_error"] == error(kept, datasets.load("digits").valid)
+    assert found["test"]["error"] == error(kept, data.load("digits").test)
+    assert outcome["curve"][-1]["valid_error"] == error(kept, data.load("digits").valid)
 
 
 def test_labels_are_smoothed_in_training_alone(tmp_path):

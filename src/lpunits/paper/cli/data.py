@@ -7,7 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 
 app = App(name="data", help="The datasets of the paper: list, fetch, verify, show.")
 
@@ -19,8 +19,8 @@ def list_all() -> None:
     for title in ("name", "here", "size"):
         table.add_column(title, no_wrap=True)
     table.add_column("what it is; its licence; how to get it")
-    for name in datasets.DATASETS:
-        info = datasets.info(name)
+    for name in data.DATASETS:
+        info = data.info(name)
         here = "yes" if info.present else "no"
         table.add_row(name, here, info.size, f"{info.about}\n{info.licence}\n{info.how}\n")
     Console().print(table)
@@ -33,7 +33,7 @@ def fetch(name: str) -> None:
     Args:
         name: The dataset, as `lpunits data` lists it.
     """
-    paths = datasets.fetch(name)
+    paths = data.fetch(name)
     for path in paths:
         print(f"{path}: sound")
     if not paths:
@@ -48,12 +48,12 @@ def verify(*names: str) -> None:
         names: The datasets to check; all of them if none is named.
     """
     found: dict[Path, str | None] = {}
-    for name in names or datasets.DATASETS:
-        found |= datasets.verify(name)
+    for name in names or data.DATASETS:
+        found |= data.verify(name)
     for path, error in found.items():
         print(error or f"{path}: sound")
     if wrong := [str(path) for path, error in found.items() if error]:
-        raise datasets.DataError(f"{len(wrong)} of {len(found)} files are not sound")
+        raise data.DataError(f"{len(wrong)} of {len(found)} files are not sound")
     if not found:
         print("there is no file to check: see `lpunits data`")
 
@@ -69,4 +69,4 @@ def show(name: str, *, out: Path | None = None, seed: int = 0) -> None:
     """
     from lpunits.paper.data import sheet
 
-    print(sheet.draw(datasets.load(name), out or Path(f"{name}.png"), seed=seed))
+    print(sheet.draw(data.load(name), out or Path(f"{name}.png"), seed=seed))

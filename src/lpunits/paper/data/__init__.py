@@ -12,9 +12,9 @@ import inspect
 from pathlib import Path
 from typing import Any, cast
 
-from lpunits.paper import files
+from lpunits.paper.data import sources
 from lpunits.paper.data.dataset import Dataset, Info, Split
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 
 __all__ = [
     "DATASETS",
@@ -92,7 +92,7 @@ def load_music(path: str | Path) -> Dataset[Any]:
 
 def fetch(name: str) -> list[Path]:
     """Downloads what a dataset lacks from its official source, and checks it; returns its files."""
-    return [files.fetch(source) for source in info(name).files]
+    return [sources.fetch(source) for source in info(name).files]
 
 
 def verify(name: str) -> dict[Path, str | None]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lpunits.paper.data import randomness
 from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
-from lpunits.paper.files import (
+from lpunits.paper.data.sources import (
     Arrays,
     DataError,
     Source,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lpunits.paper.files import DataError, Source
+from lpunits.paper.data.sources import DataError, Source
 
 Values = TypeVar("Values", Tensor, list[Tensor])
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lpunits.paper.data import randomness
 from lpunits.paper.data.dataset import Dataset, Info, split
-from lpunits.paper.files import arrays_sha256
+from lpunits.paper.data.sources import arrays_sha256
 
 
 def load(*, seed: int = 0) -> Dataset[Tensor]:

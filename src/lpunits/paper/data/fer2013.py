@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lpunits.paper.data import randomness
 from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
+from lpunits.paper.data.sources import Arrays, DataError, Source, cached, file_sha256
 from lpunits.paper.data.tfd import EXPRESSIONS, check_fold, pixels
-from lpunits.paper.files import Arrays, DataError, Source, cached, file_sha256
 
 USAGES = ("Training", "PublicTest", "PrivateTest")
 COUNTS = (28_709, 3_589, 3_589)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 
 Array = npt.NDArray[Any]
 

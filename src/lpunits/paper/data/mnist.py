@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
-from lpunits.paper.files import (
+from lpunits.paper.data.sources import (
     Arrays,
     DataError,
     Source,

@@ -18,7 +18,7 @@ from torch import Tensor
 from lpunits.paper.data.dataset import Dataset, Info, Split
 from lpunits.paper.data.matlab import read_mat
 from lpunits.paper.data.pickles import read_pickle
-from lpunits.paper.files import Arrays, DataError, Source, cached, file_sha256
+from lpunits.paper.data.sources import Arrays, DataError, Source, cached, file_sha256
 
 Roll = npt.NDArray[np.uint8]
 Rolls = dict[str, list[Roll]]

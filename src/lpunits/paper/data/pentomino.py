@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lpunits.paper.data import randomness
 from lpunits.paper.data.dataset import Dataset, Info, split
-from lpunits.paper.files import arrays_sha256, cached
+from lpunits.paper.data.sources import arrays_sha256, cached
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lpunits.paper.files import DataError
+from lpunits.paper.data.sources import DataError
 
 MAX_BYTES = 2**26
 MAX_OBJECTS = 5_000_000  # containers, and what is remembered

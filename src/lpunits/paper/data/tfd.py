@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
 from lpunits.paper.data.matlab import read_mat
-from lpunits.paper.files import Arrays, DataError, Source, cached, file_sha256
+from lpunits.paper.data.sources import Arrays, DataError, Source, cached, file_sha256
 
 EXPRESSIONS = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lpunits.paper.data import randomness
 from lpunits.paper.data.dataset import Dataset, Info, Split, split
-from lpunits.paper.files import Arrays, arrays_sha256
+from lpunits.paper.data.sources import Arrays, arrays_sha256
 
 Points = npt.NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lpunits import geometry
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.experiments.plane import POINTS, Plane, best, trained
 from lpunits.paper.report.figures import COLORS, NAMES
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
@@ -76,7 +76,7 @@ def figure(shown: dict[str, Result]) -> Figure:
         fig.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True
     ):
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=EXTENT[:2], ylim=EXTENT[2:])
-        train = datasets.load("two-gaussians", points=1000).train
+        train = data.load("two-gaussians", points=1000).train
         geometry.draw_points(axes, train.features, train.targets, POINTS[:2], 400)
         net = trained(result)
         geometry.draw_boundary(axes, net, EXTENT)

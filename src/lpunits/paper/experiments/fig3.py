@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from lpunits import geometry
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.experiments.plane import POINTS, UNITS, Plane, best, order_name, trained
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -64,7 +64,7 @@ def figure(shown: Sequence[Result]) -> Figure:
     panels = fig.subplots(1, len(shown), squeeze=False)[0]
     for axes, result in zip(panels, shown, strict=True):
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=EXTENT[:2], ylim=EXTENT[2:])
-        train = datasets.load("three-gaussians", points=1500).train
+        train = data.load("three-gaussians", points=1500).train
         geometry.draw_points(axes, train.features, train.targets, POINTS, 600)
         net = trained(result)
         geometry.draw_boundary(axes, net, EXTENT)

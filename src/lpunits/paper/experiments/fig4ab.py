@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from lpunits import geometry
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.experiments.plane import POINTS, UNITS, best, curve_net, order_name, trained
 from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -63,7 +63,7 @@ def figure(shown: dict[str, Result]) -> Figure:
     for axes, (kind, result) in zip(panels, shown.items(), strict=True):
         axes.set(aspect="equal", xticks=[], yticks=[], xlim=EXTENT[:2], ylim=EXTENT[2:])
         config = result.config
-        train = datasets.load(config.data, points=config.points, seed=config.data_seed).train
+        train = data.load(config.data, points=config.points, seed=config.data_seed).train
         geometry.draw_points(axes, train.features, train.targets, POINTS[:2], 1200)
         net = trained(result)
         geometry.draw_boundary(axes, net, EXTENT)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from lpunits.paper.experiments import table1
 from lpunits.paper.report.outcomes import PAPER_ERROR, by_data, papers, test_error
 from lpunits.paper.report.section import Experiment, Section, Table
-from lpunits.paper.statistics import compared, spread
+from lpunits.paper.statistics import compare, spread
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 ONE_LAYER = {data: PAPER_ERROR[data] for data in ("tfd", "pentomino")}  # MNIST's has two
@@ -33,7 +33,7 @@ def section(results: Sequence[Result]) -> Section:
             for unit in errors
             for data in [found[0].config.data]
         }
-        verdict = compared(errors["lp"], errors["l2"])
+        verdict = compare(errors["lp"], errors["l2"])
         rows.append(
             [
                 name,

@@ -9,7 +9,7 @@ import torch
 
 from lpunits import MLP, LpLinear
 from lpunits.optim import NaturalConjugateGradient
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.report.figures import COLORS
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale
@@ -61,7 +61,7 @@ class Plane:
 
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """Errors, orders and weights after training."""
-        found = datasets.load(self.data, points=self.points, seed=self.data_seed)
+        found = data.load(self.data, points=self.points, seed=self.data_seed)
         train, test = found.train, found.test
         torch.manual_seed(seed)
         net = self.net()

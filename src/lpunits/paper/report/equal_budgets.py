@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from lpunits.paper.report.figures import COLORS, NAMES, QUIET
 from lpunits.paper.report.section import Picture, Section, Table
-from lpunits.paper.statistics import compared, spread
+from lpunits.paper.statistics import compare, spread
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ def section(contests: Sequence[Contest]) -> Section:
     >>> section([contest]).verdict
     'On test Lp units are better than the best of the others on A (ReLU).'
     """
-    against: dict[str, list[str]] = {"lower": [], "not told apart": [], "higher": []}
+    against: dict[str, list[str]] = {"lower": [], "not significantly different": [], "higher": []}
     for contest in contests:
         ours, others = contest.tests["lp"], {k: t for k, t in contest.tests.items() if k != "lp"}
         best = min(others, key=lambda kind: statistics.fmean(others[kind]))
         name = NAMES[best].partition(" (")[0]
-        against[compared(ours, others[best])].append(f"{contest.data} ({name})")
+        against[compare(ours, others[best])].append(f"{contest.data} ({name})")
     words = {
         "lower": "better than",
-        "not told apart": "not told apart from",
+        "not significantly different": "not significantly different from",
         "higher": "worse than",
     }
     told = [

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lpunits.paper.report.figures import COLORS, NAMES, order_histograms
-from lpunits.paper.statistics import compared
+from lpunits.paper.statistics import compare
 from lpunits.paper.training.loop import Training
 from lpunits.paper.training.trial import Result
 
@@ -93,11 +93,11 @@ def against_others(
     against: dict[str, list[str]] = {}
     for kind, found in errors.items():
         if kind != ours:
-            against.setdefault(compared(errors[ours], found), []).append(NAMES.get(kind, kind))
+            against.setdefault(compare(errors[ours], found), []).append(NAMES.get(kind, kind))
     words = {
         "lower": "lower than",
         "higher": "higher than",
-        "not told apart": "not told apart from",
+        "not significantly different": "not significantly different from",
     }
     parts = [f", {words[how]} {' and '.join(kinds)}" for how, kinds in against.items()]
     mean = statistics.fmean(errors[ours])

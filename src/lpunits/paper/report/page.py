@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 import lpunits
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.files import write_atomically
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.training.records import Records
@@ -199,7 +199,7 @@ def _part(part: Part) -> str:
 def circumstances(part: Part) -> str:
     """Data, trials, machine and time, in a few sentences."""
     used = dict.fromkeys(
-        f"{name}, {re.sub(SIZES, '', datasets.info(name).about)}{_sizes(result)}"
+        f"{name}, {re.sub(SIZES, '', data.info(name).about)}{_sizes(result)}"
         for result in part.results
         for name in result.config.datasets
     )

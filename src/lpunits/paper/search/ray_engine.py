@@ -22,14 +22,9 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
 
-from lpunits.paper import data as datasets
-from lpunits.paper.files import (
-    StorageError,
-    cache_folder,
-    file_sha256,
-    sha256,
-    write_atomically,
-)
+from lpunits.paper import data
+from lpunits.paper.data.sources import cache_folder, file_sha256, sha256
+from lpunits.paper.files import StorageError, write_atomically
 from lpunits.paper.search.engines import Lost, Ray, Work
 from lpunits.paper.training.job import Progress
 from lpunits.paper.training.records import Record, Records
@@ -122,7 +117,7 @@ class RayEngine:
     def _shipped(self, name: str) -> Shipped:
         """The files of a dataset, in Ray's object store from the first time on."""
         if name not in self._files:
-            paths = [source.find() for source in datasets.info(name).files]
+            paths = [source.find() for source in data.info(name).files]
             self._files[name] = {
                 path.name: (file_sha256(path), ray.put(path.read_bytes())) for path in paths
             }
@@ -169,7 +164,7 @@ def _have(names: tuple[str, ...], shipped: Shipped) -> None:
     os.environ.pop("LPUNITS_DATA", None)
     if DATA is not None:
         os.environ["LPUNITS_DATA"] = DATA
-    sources = [source for name in names for source in datasets.info(name).files]
+    sources = [source for name in names for source in data.info(name).files]
     wanted = {sha for sha, _ in shipped.values()}
     if wanted == {_checksum(*_state(path)) for s in sources for path in s.present()[:1]}:
         return

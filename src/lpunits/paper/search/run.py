@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.files import make_folder
 from lpunits.paper.search import engines
 from lpunits.paper.search.engines import Engine, Lost, Ray, Work
@@ -69,11 +69,11 @@ def run(
     recorded = {trial.key for trial in trials} - {trial.key for trial in missing}
     for key in recorded:
         Job(work / key).close()  # the process may have been killed between record and clean-up
-    todo = [t for t in missing if all(datasets.info(name).present for name in t.config.datasets)]
+    todo = [t for t in missing if all(data.info(name).present for name in t.config.datasets)]
     todo = ranks.from_rank_0(todo)
     left_out = [t for t in missing if t not in todo]
     for name in dict.fromkeys(n for t in left_out for n in t.config.datasets):
-        if not (info := datasets.info(name)).present:
+        if not (info := data.info(name)).present:
             waiting = sum(name in t.config.datasets for t in left_out)
             console.print(f"left out: {waiting} trials need {name}, which is not here: {info.how}")
     new: list[Record] = []

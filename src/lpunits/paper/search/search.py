@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.search import engines
 from lpunits.paper.search.engines import Engine, Lost, Ray, Work
 from lpunits.paper.search.run import RETRIES, check_jobs, console
@@ -74,7 +74,7 @@ def search(
         raise ValueError(f"trial-timeout must be a number of seconds above 0, got {timeout:g}")
     study = Study(plan, storage)
     for name in study.space.base.datasets:
-        if not (info := datasets.info(name)).present:
+        if not (info := data.info(name)).present:
             raise ValueError(f"the search needs {name}, which is not here: {info.how}")
     study.begin()
     trials = [Trial(study.space.base, 0)]

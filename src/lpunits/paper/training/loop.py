@@ -34,7 +34,7 @@ from torch.optim import Optimizer
 from lpunits import param_groups
 from lpunits.optim import SGD
 from lpunits.orders import Ordered
-from lpunits.paper import data as datasets
+from lpunits.paper import data
 from lpunits.paper.data import Dataset, Split
 from lpunits.paper.training import ranks
 from lpunits.paper.training.checkpoint import Part
@@ -103,7 +103,7 @@ class Training(ABC):
     watched = "valid_error"  # what a search sees of a running trial, epoch by epoch
 
     def __post_init__(self) -> None:
-        datasets.info(self.data)  # an unknown name is told at once
+        data.info(self.data)  # an unknown name is told at once
         for name, known in (("optimizer", OPTIMIZERS), ("decay", DECAYS)):
             if getattr(self, name) not in known:
                 expected = ", ".join(known)
@@ -204,7 +204,7 @@ class _Run:
 
     def __init__(self, config: Training, seed: int, job: Job) -> None:
         self.config, self.seed, self.job = config, seed, job
-        self.data: Dataset[Tensor] = datasets.load(config.data, **dict(config.data_options))
+        self.data: Dataset[Tensor] = data.load(config.data, **dict(config.data_options))
         self.shift = _mean(self.data.train.features) if config.center_inputs else None
         torch.manual_seed(seed)
         self.model = config.model(self.data.shape, len(self.data.classes))
