@@ -2,10 +2,10 @@
 
 python benchmarks/scale.py
 
-Measures on this machine, which should have nothing else to do: an epoch of the paper's nets on one
-core, the checkpoint that ends it, Optuna's storage on SQLite and PostgreSQL, and Ray's driver.
-Calculates from that what 1, 16 and 256 workers need. Writes the measurements to results/scale.json
-and the tables to docs/howto/scale.md. A part whose program is not here is left out, and named.
+Measures on this machine, which should be idle: an epoch of the paper's networks on one core, its
+checkpoint, Optuna's storage on SQLite and PostgreSQL, and Ray's driver. From these it computes what
+1, 16 and 256 workers need. Writes the measurements to results/scale.json and the tables to
+docs/howto/scale.md. PostgreSQL and Ray are skipped, with a message, if they are not installed.
 """
 
 import argparse
@@ -45,9 +45,9 @@ NETS = {"MNIST, 240-240 x 5": TWO_LAYERS, "Pentomino, 400 x 6": table1("paper")[
 
 
 def epoch(config: Any, folder: Path) -> dict[str, float]:
-    """Processor seconds of an epoch with its validation and checkpoint, one thread; and its size.
+    """CPU seconds of an epoch on one thread, with its checkpoint, and the size of the checkpoint.
 
-    The first epoch warms everything up, so the second one counts.
+    The first epoch is a warm-up; the second one is measured.
     """
     ends, sizes = [], []
 
@@ -63,7 +63,7 @@ def epoch(config: Any, folder: Path) -> dict[str, float]:
 
 
 def disk(folder: Path, size: int) -> float:
-    """Bytes per second of files of this size, each synced before the next."""
+    """Bytes per second when files of this size are written and synced one after the other."""
     data = os.urandom(size)
     start = time.perf_counter()
     for _ in range(4):
@@ -72,7 +72,7 @@ def disk(folder: Path, size: int) -> float:
 
 
 def storage(url: str, writers: int, seconds: float) -> dict[str, float]:
-    """Trials and reports per second that so many processes keep in one study of Optuna's."""
+    """Trials and reports per second that this many processes write to one Optuna study."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     name = f"{writers} writers"
     optuna.create_study(storage=_storage(url), study_name=name)
@@ -94,7 +94,7 @@ def _storage(url: str) -> optuna.storages.RDBStorage:
 
 
 def _writer(url: str, name: str, seconds: float, barrier: Any, counts: Any) -> None:
-    """The life of a driver: first trials from their beginning to their end, then reports alone."""
+    """One driver: first whole trials, then reports only."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = optuna.samplers.RandomSampler()
     study = optuna.load_study(storage=_storage(url), study_name=name, sampler=sampler)
@@ -114,7 +114,7 @@ def _writer(url: str, name: str, seconds: float, barrier: Any, counts: Any) -> N
 
 
 def _rate(work: Callable[[], None], seconds: float) -> float:
-    """How often per second it is done."""
+    """Calls of ``work`` per second."""
     start, count = time.perf_counter(), 0
     while (passed := time.perf_counter() - start) < seconds:
         work()
@@ -124,7 +124,7 @@ def _rate(work: Callable[[], None], seconds: float) -> float:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[str | None]:
-    """The URL of a server of its own, reached by a socket in the folder; None: there is none."""
+    """The URL of a temporary server with its socket in the folder; None if it is not installed."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     initdb = shutil.which("initdb", path=os.pathsep.join([*map(str, places), os.environ["PATH"]]))
     if initdb is None:
@@ -149,7 +149,7 @@ def postgres(folder: Path) -> Iterator[str | None]:
 
 
 def ray_messages(streams: int, seconds: float) -> float:
-    """Messages per second that one driver takes from so many tasks, as the search takes them."""
+    """Messages per second that one driver receives from this many tasks, as in a search."""
     import ray
 
     settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
@@ -180,7 +180,7 @@ def ray_messages(streams: int, seconds: float) -> float:
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """All of it."""
+    """All measurements."""
     found: dict[str, Any] = {"cpu": cpu(), "cores": os.cpu_count(), "load": os.getloadavg()[0]}
     found["versions"] = {**versions(), "optuna": optuna.__version__}
     with tempfile.TemporaryDirectory(prefix="scale-", dir="/tmp") as name:
@@ -195,14 +195,14 @@ def measure(seconds: float) -> dict[str, Any]:
             urls = {"SQLite": f"sqlite:///{folder}/study.db", "PostgreSQL": server}
             for kind, url in urls.items():
                 if url is None:
-                    print("left out: PostgreSQL is not installed")
+                    print("skipped: PostgreSQL is not installed")
                     continue
                 found["storage"][kind] = {w: storage(url, w, seconds) for w in WRITERS}
                 print(kind, found["storage"][kind], flush=True)
     try:
         import ray
     except ImportError:
-        print("left out: Ray is not installed")
+        print("skipped: Ray is not installed")
         return found
     found["versions"] |= {"ray": ray.__version__}
     found["ray"] = {streams: ray_messages(streams, seconds) for streams in WRITERS}
@@ -211,15 +211,15 @@ def measure(seconds: float) -> dict[str, Any]:
 
 
 def tables(found: dict[str, Any]) -> str:
-    """What was measured, and what follows for a search, as the page has it."""
+    """The measurements and what follows for a search, in Markdown."""
     names = ", ".join(f"{name} {v}" for name, v in found["versions"].items() if name != "lpunits")
     where = f"Measured on {found['cores']} cores of {found['cpu']}, {names}"
     if found["load"] > 0.5:
         where += (
-            f". Other work made a load of {found['load']:.1f}, so the rates are lower bounds; an "
-            f"epoch is counted in processor seconds"
+            f". The load of other work was {found['load']:.1f}, so the rates are lower bounds; "
+            f"epochs are in CPU seconds"
         )
-    head = ["net", "an epoch, one core", "epochs", "a trial", "a checkpoint"]
+    head = ["network", "epoch, one core", "epochs", "trial", "checkpoint"]
     nets = [
         [
             net,
@@ -238,12 +238,12 @@ def tables(found: dict[str, Any]) -> str:
     ]
     parts.append(table(["storage", "drivers", "trials per second", "reports per second"], rates))
     if "ray" in found:
-        head = ["Ray: tasks that talk to one driver", "messages per second"]
+        head = ["Ray: tasks that send to one driver", "messages per second"]
         parts.append(table(head, [[tasks, f"{rate:,.0f}"] for tasks, rate in found["ray"].items()]))
-    parts.append(f"The disk takes {found['disk'] / 1e6:,.0f} MB/s of checkpoints.")
+    parts.append(f"The disk writes {found['disk'] / 1e6:,.0f} MB/s of checkpoints.")
     parts.append(
-        f"What {TRIALS:,} trials need, and how busy that keeps each part. From {CROWDED:.0%} on it "
-        f"counts as a bottleneck; a search that needs more than 100% takes longer by that factor:"
+        f"What {TRIALS:,} trials need, and the load of each component. From {CROWDED:.0%} on it "
+        f"counts as a bottleneck; above 100% the search takes longer by that factor:"
     )
     rows, full = [], []
     for net, e in found["epochs"].items():
@@ -264,17 +264,17 @@ def tables(found: dict[str, Any]) -> str:
                 ]
             )
         full.append([data, *(f"{1 / share:,.0f}" for share in shares.values())])
-    head = ["data", "workers", "time if nothing waits", "epochs per second", "checkpoints"]
+    head = ["data", "workers", "ideal time", "epochs per second", "checkpoints"]
     parts.append(table([*head, *shares, "bottleneck"], rows))
-    parts.append("Workers that would keep a part busy all the time:")
+    parts.append("The number of workers that saturates a component:")
     parts.append(table(["data", *shares], full))
     return "\n\n".join(parts)
 
 
 def busy(found: dict[str, Any], e: dict[str, float]) -> dict[str, float]:
-    """The share of its time that each part needs for one worker, with one driver.
+    """The load of each component by one worker and one driver: the fraction of its time.
 
-    The storage takes a report for every epoch, and the trials; Ray a message for every epoch.
+    The storage receives the trials and one report per epoch, Ray one message per epoch.
     """
     shares = {}
     for kind, by_writers in found["storage"].items():
@@ -286,12 +286,12 @@ def busy(found: dict[str, Any], e: dict[str, float]) -> dict[str, float]:
 
 
 def percent(share: float) -> str:
-    """Two digits of it, or all before the point."""
+    """Two significant digits, or all before the point."""
     return f"{100 * share:.2g}%" if share < 1 else f"{100 * share:.0f}%"
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """A time in days, hours, minutes or seconds."""
     for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= unit:
             return f"{seconds / unit:.1f} {name}"
@@ -299,19 +299,17 @@ def duration(seconds: float) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of Markdown."""
+    """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of every rate")
-    parser.add_argument(
-        "--again", action="store_true", help="the tables, from what was measured before"
-    )
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--tables", action="store_true", help="only rewrite the tables")
     args = parser.parse_args()
-    if not args.again:
+    if not args.tables:
         report.warn_if_busy()
         found = measure(args.seconds)
         write_atomically(RESULTS, f"{json.dumps(found, indent=1)}\n".encode())

@@ -18,6 +18,12 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "lpunits"
 suppress_warnings = ["ref.python"]
+nitpicky = True  # a name in a docstring that leads nowhere is a warning ...
+nitpick_ignore_regex = [  # ... but for other libraries, whose pages would have to be downloaded
+    ("py:.*", r"(torch|numpy|collections|matplotlib|pathlib|optuna|rich)\..*"),
+    ("py:class", r"Axes|Figure|.*\.(Input|Values|Points)"),
+    ("py:class", r".* .*"),  # napoleon takes "The name: ..." of a property for its type
+]
 
 
 def folders_as_text(app: Sphinx, doctree: nodes.document) -> None:

@@ -69,7 +69,7 @@ class Unit:
 
     @property
     def lowest(self) -> float:
-        """The smallest value of u: that at the centre."""
+        """The smallest value of u, which it has at the centre."""
         return float(self(self.center))
 
     def curve(self, level: float, points: int = 720, reach: float = 10.0) -> list[Points]:

@@ -21,7 +21,7 @@ LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e12
 
 @dataclass(frozen=True)
 class Stop:
-    """How :meth:`NaturalConjugateGradient.minimize` ended."""
+    """How :meth:`~lpunits.optim.NaturalConjugateGradient.minimize` ended."""
 
     reason: Literal["target", "steps", "stall", "zero gradient", "loss not finite"]
     steps: int
