@@ -33,7 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lpunits import MLP, LpLinear, param_groups
 from lpunits.paper.data import load
-from lpunits.paper.training.music import Music, music_nll
+from lpunits.paper.training.music import Music, Prediction, music_nll
 from lpunits.start import deviation, draw_, projections, spread, spread_
 
 ROOT = Path(__file__).parents[1]
@@ -286,7 +286,10 @@ def played(run: Run) -> dict[str, Any]:
     optimizer = torch.optim.AdamW(param_groups(net, lr), fused=True)
     curve = []
     for _ in range(4):
-        config._epoch(net, net, optimizer, rolls.train.features, generator)
+        net.train()
+        for _ in Prediction(config).gradients(net, [rolls.train], generator):
+            optimizer.step()
+            optimizer.zero_grad()
         curve.append(music_nll(net, rolls.valid.features).pooled)
     net.eval()
     with torch.no_grad():

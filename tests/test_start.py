@@ -9,8 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from lpunits import DOTRNN, DTRNN, MLP, param_groups
-from lpunits.paper.data import load
-from lpunits.paper.training.music import Music
+from lpunits.paper.training.music import Music, Prediction
 
 sklearn = pytest.importorskip("sklearn", reason="needs lpunits[paper]")
 
@@ -70,14 +69,15 @@ def test_dropout_on_digits():
 
 def test_a_recurrent_network_on_generated_music():
     """At a rate at which the state of one that starts at zero saturates."""
-    rolls = load("chords")
-    config = Music("chords", hidden=100, units=100, output_units=50, dropout=0.1, batch=4, lr=0.01)
+    task = Prediction(Music("chords", batch=4))
     net = DOTRNN(88, 100, 88, 100, output_units=50, dropout=0.1)
-    optimizer = torch.optim.AdamW(param_groups(net, config.lr))
-    config._epoch(net, net, optimizer, rolls.train.features, torch.Generator().manual_seed(0))
+    optimizer = torch.optim.AdamW(param_groups(net, 0.01))
+    for _ in task.gradients(net, [task.data.train], torch.Generator().manual_seed(0)):
+        optimizer.step()
+        optimizer.zero_grad()
     net.eval()
     with torch.no_grad():
-        states, _ = net.rnn(pad_sequence(rolls.valid.features))
+        states, _ = net.rnn(pad_sequence(task.data.valid.features))
     assert (states.abs() > 0.95).float().mean() < 0.1
 
 

@@ -10,6 +10,20 @@ from typing import Any
 from lpunits.paper.files import StorageError
 from lpunits.paper.search.spaces import Choice, Real
 from lpunits.paper.training.job import Job
+from lpunits.paper.training.networks import Convolutional, FeedForward
+
+SMALL = FeedForward("digits", hidden=(16, 16), filters=2, epochs=3, lr=0.3)
+MODERN = replace(
+    SMALL,
+    optimizer="adamw",
+    normalization="batch",
+    label_smoothing=0.1,
+    average=0.8,
+    weight_decay=0.01,
+    lr=0.02,
+    dropout=0.1,
+)
+IMAGES = Convolutional("digits", channels=(8, 16), optimizer="adam", lr=0.05, epochs=4)
 
 
 @dataclass(frozen=True)

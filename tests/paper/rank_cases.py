@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 
 from lpunits.paper.search.run import run
 from lpunits.paper.training import ranks
+from lpunits.paper.training.classification import Classification
 from lpunits.paper.training.job import Job
-from lpunits.paper.training.loop import _Run
+from lpunits.paper.training.loop import Loop
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import table2_mnist
 from lpunits.paper.training.records import Records
@@ -47,7 +48,7 @@ class OneFails:
 def kept(name, trained):
     """Train; leave what came of it on this rank in two files."""
     ours = f"{name}, rank {ranks.rank()}"
-    (folder / f"{ours}.json").write_text(json.dumps(trained.outcome()))
+    (folder / f"{ours}.json").write_text(json.dumps(trained.run()))
     weights = {key: t.contiguous() for key, t in trained.model.state_dict().items()}
     save_file(weights, folder / f"{ours}.safetensors")
 
@@ -56,12 +57,12 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     ranks.join([], jobs=1)
     for name, config in CASES.items():
-        kept(name, _Run(config, 0, Job(folder / name)))
-    kept("never killed", _Run(NEVER_KILLED, 0, Job(folder / "never killed")))
+        kept(name, Loop(Classification(config), 0, Job(folder / name)))
+    kept("never killed", Loop(Classification(NEVER_KILLED), 0, Job(folder / "never killed")))
 
-    poisoned = _Run(EVEN, 0, Job(folder / "poisoned"))
+    poisoned = Loop(Classification(EVEN), 0, Job(folder / "poisoned"))
     if ranks.rank() == 1:
-        poisoned.shift = torch.tensor(math.nan)
+        poisoned.task.shift = torch.tensor(math.nan)
     kept("poisoned", poisoned)
 
     run([Trial(OneFails(), 0)], Records(folder / "records"), folder / "work")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lpunits.paper.report.figures import COLORS, NAMES, order_histograms
 from lpunits.paper.statistics import compare
-from lpunits.paper.training.loop import Training
+from lpunits.paper.training.classification import Training
 from lpunits.paper.training.trial import Result
 
 UNITS = ("lp", "l2", "maxout", "relu")

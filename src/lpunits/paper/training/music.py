@@ -7,7 +7,6 @@ in which the last one ended.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,14 +15,15 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.utils import clip_grad_norm_
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence
+from torch.optim import Optimizer
 
 from lpunits import DOTRNN, param_groups
 from lpunits.mlp import ACTIVATIONS
-from lpunits.paper.data import Dataset, info, load
-from lpunits.paper.training.checkpoint import Part
+from lpunits.paper.data import Dataset, Split, info, load
 from lpunits.paper.training.gru import GRU
 from lpunits.paper.training.job import Job
-from lpunits.paper.training.loop import follow, orders, rounded
+from lpunits.paper.training.loop import Batch, Loop, Metrics
+from lpunits.paper.training.trial import check_at_least, check_below_one, check_choice
 from lpunits.recurrence import ELEMENTWISE
 from lpunits.start import STARTS
 
@@ -186,22 +186,18 @@ class Music:
     watched = "valid_nll"  # what a search sees of a running trial, epoch by epoch
 
     def __post_init__(self) -> None:
-        info(self.data)  # an unknown name is told at once
-        for name, known in (
-            ("model", (*ACTIVATIONS, "rnn", "gru")),
-            ("optimizer", ("adam", "sgd")),
-            ("dropout_per", ("step", "sequence")),
-            ("decay", ("halving", "cosine")),
-            ("start", STARTS),
-        ):
-            if getattr(self, name) not in known:
-                expected = f"{', '.join(known[:-1])} or {known[-1]}"
-                raise ValueError(f"{name} must be {expected}, got {getattr(self, name)!r}")
-        for name, least in (("batch", 1), ("epochs", 1), ("patience", 1), ("window", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not 0 <= self.average < 1:
-            raise ValueError(f"average must be a number from 0 to below 1, got {self.average}")
+        info(self.data)  # raises for an unknown name
+        check_choice(
+            self,
+            model=(*ACTIVATIONS, "rnn", "gru"),
+            optimizer=("adam", "sgd"),
+            dropout_per=("step", "sequence"),
+            decay=("halving", "cosine"),
+            start=STARTS,
+        )
+        check_at_least(self, 1, "batch", "epochs", "patience")
+        check_at_least(self, 0, "window")
+        check_below_one(self, "average")
         if not 0 <= self.transpose < KEYS:
             raise ValueError(f"transpose must be from 0 to {KEYS - 1}, got {self.transpose}")
 
@@ -245,67 +241,7 @@ class Music:
 
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """Train, choose the epoch by validation, and evaluate there."""
-        data = load(self.data)
-        torch.manual_seed(seed)
-        generator = torch.Generator().manual_seed(seed)
-        net = self.net()
-        start = orders(net)
-        _start_from_marginals(net, data.train.features)
-        groups = param_groups(
-            net, self.lr, order_scale=self.order_scale, weight_decay=self.weight_decay
-        )
-        optimizer: torch.optim.Optimizer = (
-            torch.optim.AdamW(groups, fused=True)  # without weight decay it is Adam
-            if self.optimizer == "adam"
-            else torch.optim.SGD(groups, momentum=self.momentum)
-        )
-        for group in groups:
-            group["start"] = group["lr"]
-        best: dict[str, Tensor] = {}
-        judged = deepcopy(net) if self.average else net
-        parts: dict[str, Part] = {
-            "net": net,
-            "optimizer": optimizer,
-            "batches": generator,
-            "dropout": torch.default_generator,
-            "best": best,
-        }
-        if self.average:
-            parts["judged"] = judged
-        facts = job.load(parts) or {"epoch": 0, "best": None, "since": 0, "halved": 0, "curve": []}
-        diverged = None
-        while facts["epoch"] < self.epochs and facts["halved"] <= self.halvings:
-            for group in optimizer.param_groups:
-                group["lr"] = group["start"] * self.rate(facts["epoch"], facts["halved"])
-            loss = self._epoch(net, judged, optimizer, data.train.features, generator)
-            valid = math.nan
-            if math.isfinite(loss):
-                valid = music_nll(judged, data.valid.features).pooled
-            if not math.isfinite(valid):
-                diverged = f"the loss was not finite in epoch {facts['epoch'] + 1}"
-                break
-            facts["epoch"] += 1
-            row = {"epoch": facts["epoch"], "loss": round(loss, 4), "valid_nll": round(valid, 4)}
-            facts["curve"].append(row)
-            if facts["best"] is None or valid < facts["best"]:
-                facts |= {"best": valid, "best_epoch": facts["epoch"], "since": 0}
-                best.update({k: t.detach().clone() for k, t in judged.state_dict().items()})
-            else:
-                facts["since"] += 1
-            if facts["since"] >= self.patience and self.decay == "halving":
-                facts |= {"since": 0, "halved": facts["halved"] + 1}
-                net.load_state_dict(best)
-                judged.load_state_dict(best)
-            values = {"loss": loss, "valid_nll": valid, "best": facts["best"]}
-            job.epoch(facts["epoch"], self.epochs, values, orders(judged))
-            job.save(parts, facts)
-        if not best:
-            return {"diverged": diverged, "curve": facts["curve"]}
-        judged.load_state_dict(best)
-        if self.test:
-            job.save_model(judged)
-        outcome = self._outcome(judged, data, facts, start)
-        return outcome | ({"diverged": diverged} if diverged else {})
+        return Loop(Prediction(self), seed, job).run()
 
     def rate(self, epoch: int, halved: int) -> float:
         """What is left of the learning rate after so many epochs.
@@ -317,84 +253,102 @@ class Music:
             return 0.5**halved
         return (1 + math.cos(math.pi * epoch / self.epochs)) / 2
 
-    def _epoch(
-        self,
-        net: nn.Module,
-        judged: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        rolls: Sequence[Tensor],
-        generator: torch.Generator,
-    ) -> float:
-        """The loss per step of a pass over all pieces, in windows."""
-        net.train()
-        total, steps = torch.zeros((), dtype=torch.float64), 0
-        parameters = [p for p in net.parameters() if p.requires_grad]
-        for pieces in self._batches(rolls, generator):
+
+class Prediction:
+    """A config with its data, for the training loop."""
+
+    keep_best = True
+    last_epochs = 0
+    compared: tuple[str, ...] = ("nll",)
+    average_start = True
+
+    def __init__(self, config: Music) -> None:
+        self.config, self.halvings = config, config.halvings
+        self.patience = config.patience if config.decay == "halving" else None
+        self.data: Dataset[list[Tensor]] = load(config.data)
+
+    def model(self) -> nn.Module:
+        """The network, whose outputs start with how often each key sounds."""
+        net = self.config.net()
+        frames = torch.cat(self.data.train.features)
+        often = (frames.sum(0) + 1) / (len(frames) + 2)  # a key that never sounds gets one note
+        with torch.no_grad():
+            net.output[-1].bias.copy_(often.logit())  # type: ignore[index, union-attr]
+        return net
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        """AdamW, which without weight decay is Adam; or torch's SGD."""
+        config = self.config
+        scales = {"order_scale": config.order_scale, "weight_decay": config.weight_decay}
+        groups = param_groups(model, config.lr, **scales)
+        for group in groups:
+            group["scale"] = group["lr"]
+        if config.optimizer == "adam":
+            return torch.optim.AdamW(groups, fused=True)
+        return torch.optim.SGD(groups, momentum=config.momentum)
+
+    def rates(self, stage: str, epochs: float, halved: int) -> dict[str, float]:
+        """The part of the learning rate that is left."""
+        return {"lr": self.config.rate(int(epochs), halved)}
+
+    def gradients(
+        self, model: nn.Module, splits: Sequence[Split[list[Tensor]]], generator: torch.Generator
+    ) -> Iterator[Batch]:
+        """Window after window of batch after batch, with the gradients in the parameters."""
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        for pieces in self.batches(
+            [roll for split in splits for roll in split.features], generator
+        ):
             state = None
-            for inputs, targets in windows(pieces, self.window):
-                running = len(inputs)
-                state = None if state is None else state[:, :running].detach().contiguous()
-                logits, state = net(pack_sequence(inputs), state)
+            for inputs, targets in windows(pieces, self.config.window):
+                if state is not None:  # without the pieces that have ended
+                    state = state[:, : len(inputs)].detach().contiguous()
+                logits, state = model(pack_sequence(inputs), state)
                 frames = pack_sequence(targets).data
                 loss = binary_cross_entropy_with_logits(logits.data, frames, reduction="sum")
-                optimizer.zero_grad()
                 (loss / len(frames)).backward()
-                if self.clip:
-                    clip_grad_norm_(parameters, self.clip)
-                optimizer.step()
-                if self.average:
-                    follow(dict(judged.named_parameters()), net, self.average)
-                total += loss.detach()
-                steps += len(frames)
-        return (total / steps).item()
+                if self.config.clip:
+                    clip_grad_norm_(parameters, self.config.clip)
+                yield Batch(loss.item(), len(frames))
 
-    def _batches(
+    def batches(
         self, rolls: Sequence[Tensor], generator: torch.Generator
     ) -> Iterator[list[Tensor]]:
         """All pieces in batches of about equal length, the longest of each first."""
-        if self.transpose:
-            rolls = [transposed(roll, self.transpose, generator) for roll in rolls]
+        if self.config.transpose:
+            rolls = [transposed(roll, self.config.transpose, generator) for roll in rolls]
         lengths = torch.tensor([len(roll) for roll in rolls])
         noise = 1 + 0.5 * torch.rand(len(rolls), generator=generator)
-        batches = (lengths * noise).argsort().split(self.batch)
+        batches = (lengths * noise).argsort().split(self.config.batch)
         for index in torch.randperm(len(batches), generator=generator).tolist():
             pieces = [rolls[i] for i in batches[index].tolist()]
             yield sorted(pieces, key=len, reverse=True)
 
-    def _outcome(
-        self,
-        net: nn.Module,
-        data: Dataset[list[Tensor]],
-        facts: dict[str, Any],
-        start: dict[str, Tensor],
-    ) -> dict[str, Any]:
-        splits = {"train": data.train, "valid": data.valid}
-        if self.test:
-            splits["test"] = data.test
-        found = {name: music_nll(net, part.features) for name, part in splits.items()}
-        outcome: dict[str, Any] = {
-            "nll": {name: nll.pooled for name, nll in found.items()},
-            "nll_per_piece": {name: nll.per_piece for name, nll in found.items()},
-            "epoch": facts["best_epoch"],
-            "weights": sum(p.numel() for p in net.parameters()),
-            "curve": facts["curve"],
-        }
-        if start:
-            outcome["orders"] = [
-                {"layer": name, "initial": rounded(start[name]), "final": rounded(p)}
-                for name, p in orders(net).items()
-            ]
-            if self.test:
-                outcome["excerpt"] = excerpt(net, data.test.features[0][:EXCERPT])
+    def evaluate(self, model: Callable[[Tensor], Any], split: Split[list[Tensor]]) -> Metrics:
+        """The negative log-likelihoods of a split."""
+        pooled, per_piece = music_nll(model, split.features)
+        return {"nll": pooled, "nll_per_piece": per_piece}
+
+    def row(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Loss and validation of an epoch, to four digits."""
+        losses = {name: round(values[name], 4) for name in ("loss", "valid_nll")}
+        return {"epoch": values["epoch"], **losses}
+
+    def outcome(self, loop: Loop) -> dict[str, Any]:
+        """The negative log-likelihoods of the chosen weights, the orders and the curve."""
+        state = loop.state
+        outcome: dict[str, Any] = {"curve": state["curve"]}
+        if state["chosen"] is None:  # the loss was not finite
+            return outcome
+        for name in ("nll", "nll_per_piece"):
+            outcome[name] = {split: metrics[name] for split, metrics in state["chosen"].items()}
+        outcome["epoch"] = state["choice"]["epoch"]
+        outcome["weights"] = sum(p.numel() for p in loop.model.parameters())
+        if found := loop.order_changes():
+            outcome["orders"] = found
+            if self.config.test:
+                outcome["excerpt"] = excerpt(loop.model, self.data.test.features[0][:EXCERPT])
         return outcome
-
-
-def _start_from_marginals(net: nn.Module, rolls: Sequence[Tensor]) -> None:
-    """Let the outputs begin with how often each key sounds; a key that never does gets one note."""
-    frames = torch.cat(list(rolls))
-    often = (frames.sum(0) + 1) / (len(frames) + 2)
-    with torch.no_grad():
-        net.output[-1].bias.copy_(often.logit())  # type: ignore[index, union-attr]
 
 
 def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:

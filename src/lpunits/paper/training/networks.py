@@ -7,7 +7,8 @@ from torch import nn
 
 from lpunits import MLP, GlobalLpPool
 from lpunits.mlp import ACTIVATIONS, NORMALIZATIONS
-from lpunits.paper.training.loop import Training
+from lpunits.paper.training.classification import Training
+from lpunits.paper.training.trial import check_at_least, check_choice
 from lpunits.start import STARTS
 
 
@@ -47,13 +48,8 @@ class FeedForward(Training):
         for name in ("center_inputs", "input_dropout", "input_noise", "adversarial"):
             if self.sparse_inputs and (value := getattr(self, name)):
                 raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
-        choices = {"activation": ACTIVATIONS, "normalization": NORMALIZATIONS, "start": STARTS}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                expected = ", ".join(known)
-                raise ValueError(f"{name} must be one of {expected}, got {getattr(self, name)!r}")
-        if not 1 <= self.filters < math.inf:
-            raise ValueError(f"filters must be a number of at least 1, got {self.filters}")
+        check_choice(self, activation=ACTIVATIONS, normalization=NORMALIZATIONS, start=STARTS)
+        check_at_least(self, 1, "filters")
 
     @property
     def label(self) -> str:
@@ -61,8 +57,8 @@ class FeedForward(Training):
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
         noise += f", adversarial {self.adversarial:g}" if self.adversarial else ""
-        told = self.activation == "lp" and self.order != FeedForward.order
-        start = f", p from {self.order:g}" if told else ""
+        other_start = self.activation == "lp" and self.order != FeedForward.order
+        start = f", p from {self.order:g}" if other_start else ""
         decay = f", weight decay {self.weight_decay:.2g}" if self.weight_decay else ""
         return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}{decay}"
 

@@ -24,7 +24,8 @@ records, :mod:`lpunits.paper.report.page` makes the page.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
@@ -106,6 +107,27 @@ class Result:
         """What the trial's ``run`` returned."""
         outcome: dict[str, Any] = self.record["outcome"]
         return outcome
+
+
+def check_choice(config: Any, **known: Collection[str]) -> None:
+    """Raise ValueError if a field is none of its known values."""
+    for name, choices in known.items():
+        if (value := getattr(config, name)) not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def check_at_least(config: Any, low: int, *names: str) -> None:
+    """Raise ValueError if a field is neither None nor a finite number from ``low`` on."""
+    for name in names:
+        if (value := getattr(config, name)) is not None and not low <= value < math.inf:
+            raise ValueError(f"{name} must be a finite number of at least {low}, got {value}")
+
+
+def check_below_one(config: Any, *names: str) -> None:
+    """Raise ValueError if a field is not a number from 0 to below 1."""
+    for name in names:
+        if not 0 <= (value := getattr(config, name)) < 1:
+            raise ValueError(f"{name} must be a number from 0 to below 1, got {value}")
 
 
 def _plain(value: Any) -> Any:
