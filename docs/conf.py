@@ -1,15 +1,17 @@
 """Sphinx: the documentation in Markdown, the reference from the docstrings."""
 
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 
 project = "lpunits"
 author = "the lpunits developers"
 copyright = "2026, the lpunits developers"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3  # [text](page.md#a-heading) works, and a wrong anchor is a warning
 autodoc_typehints = "description"
@@ -17,6 +19,7 @@ autodoc_member_order = "bysource"
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "lpunits"
+html_math_renderer = "mathml"
 suppress_warnings = ["ref.python"]
 nitpicky = True  # a name in a docstring that leads nowhere is a warning ...
 nitpick_ignore_regex = [  # ... but for other libraries, whose pages would have to be downloaded
@@ -26,14 +29,26 @@ nitpick_ignore_regex = [  # ... but for other libraries, whose pages would have 
 ]
 
 
-def folders_as_text(app: Sphinx, doctree: nodes.document) -> None:
-    """A link to a folder of the repository, such as ../results/toy, is plain text on the site."""
+def tidy(app: Sphinx, doctree: nodes.document) -> None:
+    """Links to folders of the repository become text; code blocks lose their empty last line."""
     here = Path(app.env.doc2path(app.env.docname)).parent
     for link in list(doctree.findall(pending_xref)):
         if (here / link["reftarget"]).is_dir():
             link.replace_self(link.children)
+    for block in doctree.findall(nodes.literal_block):
+        block.rawsource = block.astext().rstrip()  # has to be the text, or it is not highlighted
+        block[:] = [nodes.Text(block.rawsource)]
+
+
+def write_math(writer: Any, node: nodes.math | nodes.math_block) -> None:
+    """Formulas as MathML, which browsers draw without a script or a network."""
+    block = isinstance(node, nodes.math_block)
+    formula = tex2mathml(node.astext(), as_block=block)
+    writer.body.append(f'<div style="overflow-x: auto">{formula}</div>' if block else formula)
+    raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("doctree-read", folders_as_text)
+    app.connect("doctree-read", tidy)
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
