@@ -1,0 +1,155 @@
+"use strict";
+// The plane of a network: class regions as colour, points, mistakes, the boundary, and every unit's superellipse.
+define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, { colors, rgb }) => {
+  const CELLS = 64; // of the grid that colours and boundary are computed on
+  const SHAPES = ["disc", "cross", "triangle"];
+
+  /** Class scores on the corners of the grid, row by row from the bottom. */
+  function gridScores(network, [left, right, bottom, top]) {
+    const row = CELLS + 1;
+    const outputs = network.places.outputs;
+    const scores = new Float64Array(row * row * outputs);
+    network.prepare();
+    for (let k = 0; k < row; k++)
+      for (let i = 0; i < row; i++) {
+        const x = left + ((right - left) * i) / CELLS;
+        scores.set(network.score(x, bottom + ((top - bottom) * k) / CELLS), (k * row + i) * outputs);
+      }
+    return scores;
+  }
+
+  /** The lines between classes. */
+  function boundary(network, extent, scores) {
+    const outputs = network.places.outputs;
+    if (outputs === 1) return geometry.contours((x, y) => network.lead(x, y, 1), extent, CELLS, scores);
+    const lines = [];
+    for (let k = 0; k < outputs; k++) {
+      const leads = new Float64Array(scores.length / outputs);
+      for (let i = 0; i < leads.length; i++) {
+        let best = -Infinity;
+        for (let c = 0; c < outputs; c++) if (c !== k) best = Math.max(best, scores[i * outputs + c]);
+        leads[i] = scores[i * outputs + k] - best;
+      }
+      lines.push(...geometry.contours((x, y) => network.lead(x, y, k), extent, CELLS, leads));
+    }
+    return lines;
+  }
+
+  const field = document.createElement("canvas");
+  field.width = field.height = CELLS + 1;
+
+  /** The classes as colour: the surer the network, the stronger. */
+  function paintField(scores, outputs, theme) {
+    const context = field.getContext("2d");
+    const image = context.createImageData(CELLS + 1, CELLS + 1);
+    const paper = rgb(theme.plane);
+    const tints = theme.classes.map(rgb);
+    const share = [0, 0, 0];
+    for (let k = 0; k <= CELLS; k++)
+      for (let i = 0; i <= CELLS; i++) {
+        const at = (k * (CELLS + 1) + i) * outputs;
+        if (outputs === 1) {
+          share[1] = 1 / (1 + Math.exp(-scores[at]));
+          share[0] = 1 - share[1];
+        } else {
+          const top = Math.max(scores[at], scores[at + 1], scores[at + 2]);
+          for (let c = 0; c < 3; c++) share[c] = Math.exp(scores[at + c] - top);
+          const sum = share[0] + share[1] + share[2];
+          for (let c = 0; c < 3; c++) share[c] /= sum;
+        }
+        const pixel = 4 * ((CELLS - k) * (CELLS + 1) + i);
+        for (let d = 0; d < 3; d++) {
+          let value = 0.76 * paper[d];
+          for (let c = 0; c < 3; c++) value += 0.24 * share[c] * tints[c][d];
+          image.data[pixel + d] = value;
+        }
+        image.data[pixel + 3] = 255;
+        share[2] = 0;
+      }
+    context.putImageData(image, 0, 0);
+    // A copy of its own: scenes outlive the next painting.
+    const copy = document.createElement("canvas");
+    copy.width = copy.height = CELLS + 1;
+    copy.getContext("2d").drawImage(field, 0, 0);
+    return copy;
+  }
+
+  function drawPoints(scene, set, map, theme) {
+    const many = set.y.length > 1500;
+    const radius = Math.max(many ? 1.3 : 2, (scene.width / 620) * (many ? 1.5 : 2.6));
+    for (let k = 0; k < set.classes; k++) {
+      const points = [];
+      for (let i = 0; i < set.y.length; i++)
+        if (set.y[i] === k) points.push(map.x(set.x[2 * i]), map.y(set.x[2 * i + 1]));
+      const shape = SHAPES[k];
+      const size = shape === "cross" ? radius * 0.95 : radius;
+      const style = { shape, radius: size, color: theme.classes[k], width: many ? 1 : 1.5 };
+      scene.marks(points, { ...style, opacity: many ? 0.62 : 0.85 });
+    }
+  }
+
+  /** A unit's superellipse, its centre, and its axes as far as the superellipse. */
+  function drawUnit(scene, unit, number, edge, extent, map, color, theme) {
+    const { center, axes } = geometry.frame(unit);
+    const level = geometry.levelOf(unit, edge, center);
+    const lines = geometry.levelSet(unit, level, extent);
+    for (const line of lines) scene.line(map.line(line), { color, width: 2.25, dash: [7, 5] });
+    const [cx, cy] = [map.x(center[0]), map.y(center[1])];
+    if (lines.length)
+      for (const axis of axes)
+        for (const side of [-1, 1]) {
+          if (!(Math.hypot(...axis) > 0)) continue;
+          const way = [side * axis[0], side * axis[1]];
+          const t = geometry.reach(unit, center, way, level);
+          const tip = [map.x(center[0] + t * way[0]), map.y(center[1] + t * way[1])];
+          scene.line([cx, cy, ...tip], { color, width: 1.25, opacity: 0.8 });
+        }
+    scene.marks([cx, cy], { shape: "disc", radius: 6.5, color: theme.plane });
+    scene.marks([cx, cy], { shape: "disc", radius: 5, color });
+    const place = labelPlace(lines.map(map.line), scene);
+    const words = `${number}  p = ${orderName(unit.p)}`;
+    if (place) scene.text(words, ...place, { color, size: 13, weight: 700, halo: theme.plane });
+  }
+
+  /** Above the highest point of the lines that is in view, or none. */
+  function labelPlace(lines, { width, height }) {
+    let best = null;
+    for (const line of lines)
+      for (let i = 0; i < line.length; i += 2) {
+        const [x, y] = [line[i], line[i + 1]];
+        const seen = x > 44 && x < width - 44 && y > 26 && y < height - 8;
+        if (seen && (!best || y - 12 < best[1])) best = [x, y - 12];
+      }
+    return best;
+  }
+
+  /** An order as it is written in pictures. */
+  const orderName = (p) => (p === Infinity || p > 1e6 ? "∞" : p >= 100 ? p.toFixed(0) : String(+p.toPrecision(3)));
+
+  /** The whole picture of a network on its data; `wrong` marks the mistakes, `cache` keeps the points' bitmap. */
+  function picture({ network, set, wrong, extent, size, cache }) {
+    const theme = colors();
+    const scene = new Scene(size, size);
+    const map = mapping(extent, size, size);
+    let edge = [];
+    if (network) {
+      const scores = gridScores(network, extent);
+      scene.image(paintField(scores, network.places.outputs, theme));
+      edge = boundary(network, extent, scores);
+    } else scene.line([0, 0, size, 0, size, size, 0, size, 0, 0], { fill: theme.plane });
+    const key = [theme.key, size, set.stamp, extent.join(), devicePixelRatio].join();
+    scene.kept(cache, key, devicePixelRatio || 1, (inner) => drawPoints(inner, set, map, theme));
+    if (!network) return scene;
+    for (const line of edge) scene.line(map.line(line), { color: theme.ink, width: 2.5 });
+    geometry.unitsOf(network).forEach((unit, j) => {
+      drawUnit(scene, unit, j + 1, edge, extent, map, theme.units[j % 6], theme);
+    });
+    const rings = [];
+    for (let i = 0; i < set.y.length; i++)
+      if (wrong?.[i]) rings.push(map.x(set.x[2 * i]), map.y(set.x[2 * i + 1]));
+    scene.marks(rings, { shape: "ring", radius: 6, color: theme.ink, width: 1.4 });
+    return scene;
+  }
+
+  return { picture, orderName };
+});
