@@ -21,7 +21,7 @@ pooling mlp
 rnn
 diagnosis geometry sklearn integrations
 __init__
-paper.files paper.statistics
+paper.files paper.statistics paper.playground
 paper.data
 paper.training
 paper.search

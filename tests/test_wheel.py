@@ -58,7 +58,7 @@ def clean(tmp_path) -> Path:
 @pytest.fixture
 def source(tmp_path) -> Path:
     """The project without what was built in it."""
-    kept = ("csrc", "src", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
+    kept = ("csrc", "src", "playground", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
     (tmp_path / "source").mkdir()
     for name in kept:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -72,7 +72,9 @@ def test_a_wheel_works_where_there_is_no_compiler(clean, source, tmp_path):
     pip(clean, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(source))
     (wheel,) = tmp_path.glob("*.whl")
     assert "-cp311-abi3-" in wheel.name
-    assert "lpunits/ops/_cpu.so" in zipfile.ZipFile(wheel).namelist()
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "lpunits/ops/_cpu.so" in names
+    assert {"lpunits/playground/index.html", "lpunits/playground/js/main.js"} <= set(names)
     pip(clean, "install", "--no-deps", str(wheel), **NO_TOOLS)
     assert status(clean).startswith("compiled for ")
 

@@ -46,6 +46,7 @@ define("run", ["network", "unit", "scene", "plane", "chart", "theme"], ({ Networ
       this.listOrders();
       this.latest = null;
       this.dirty = true;
+      this.element.ariaBusy = set.y.length > 0; // until the first snapshot the old picture stays
       if (set.y.length) {
         const { theta, steps, memory } = this.from ?? {};
         this.worker.postMessage({
@@ -64,7 +65,7 @@ define("run", ["network", "unit", "scene", "plane", "chart", "theme"], ({ Networ
       this.latest = snapshot;
       this.ended = snapshot.ended;
       const { steps, loss, mistakes, orders } = snapshot;
-      if (!(this.history.at(-1)?.[0] >= steps)) this.history.push([steps, loss, mistakes, ...orders]);
+      if (!(this.history.at(-1)?.[0] >= steps)) this.history.push([steps, loss, mistakes, ...orders].map(Math.fround)); // as a link keeps it
       if (this.history.length > MOST_ROWS) {
         const last = this.history.length - 1;
         this.history = this.history.filter((_, i) => i % 2 === 0 || i === last);
@@ -127,9 +128,10 @@ define("run", ["network", "unit", "scene", "plane", "chart", "theme"], ({ Networ
     /** Draw what has changed since the last frame. */
     frame() {
       const size = this.$(".plane").clientWidth;
-      if (!this.dirty || !size) return;
-      this.dirty = false;
       const { latest, set, extent, cache, shape } = this;
+      if (!this.dirty || !size || (set.y.length && !latest)) return;
+      this.dirty = false;
+      this.element.ariaBusy = false;
       const network = latest ? new Network(shape, latest.theta) : null;
       this.scene = picture({ network, set, wrong: latest?.wrong, extent, size, cache });
       show(this.scene, this.$(".plane canvas"));

@@ -13,7 +13,10 @@ define("scene", [], () => {
 
     /** A line through flat coordinates: {color, width, dash, fill, opacity}. */
     line(points, style) {
-      if (points.length > 3) this.items.push({ type: "line", points, ...style });
+      // Dashes far outside of the picture would cost most of the time of a frame.
+      const lines = style.dash ? clipped(points, this.width, this.height) : [points];
+      for (const line of lines)
+        if (line.length > 3) this.items.push({ type: "line", points: line, ...style });
     }
 
     /** Marks at flat coordinates: {shape: "disc" | "cross" | "triangle" | "ring", radius, color, opacity, width}. */
@@ -68,6 +71,29 @@ define("scene", [], () => {
     elements() {
       return this.items.map((item) => WRITE[item.type](item, this)).join("\n");
     }
+  }
+
+  /** The parts of a line that are in the picture, segment by segment after Liang and Barsky. */
+  function clipped(points, width, height) {
+    const lines = [];
+    let open = null;
+    for (let i = 0; i + 3 < points.length; i += 2) {
+      const [x, y, toX, toY] = points.slice(i, i + 4);
+      const [dx, dy] = [toX - x, toY - y];
+      let [enter, leave] = [0, 1];
+      for (const [way, room] of [[-dx, x + 9], [dx, width + 9 - x], [-dy, y + 9], [dy, height + 9 - y]])
+        if (way < 0) enter = Math.max(enter, room / way);
+        else if (way > 0) leave = Math.min(leave, room / way);
+        else if (room < 0) leave = -1;
+      if (!(enter <= leave)) {
+        open = null;
+        continue;
+      }
+      if (!open || enter > 0) lines.push((open = [x + enter * dx, y + enter * dy]));
+      open.push(x + leave * dx, y + leave * dy);
+      if (leave < 1) open = null;
+    }
+    return lines;
   }
 
   function marksPath(path, { points, shape, radius }) {

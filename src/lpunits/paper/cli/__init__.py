@@ -14,6 +14,7 @@ except ImportError as error:  # pragma: no cover
 import lpunits
 from lpunits.paper.cli import data as cli_data
 from lpunits.paper.cli import music as cli_music
+from lpunits.paper.cli import playground as cli_playground
 from lpunits.paper.training.trial import SCALES, Scale
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ app = App(
 )
 app.command(cli_data.app)
 app.command(cli_music.app)
+app.command(cli_playground.playground)
 app.register_install_completion_command()
 
 # Records of full-scale runs are part of the repository; everything else can be made again.
