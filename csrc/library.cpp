@@ -1,256 +1,16 @@
-// The operators of torch: checks tensors, makes plans of them, and shares the work among threads.
+// The operators of torch: checks tensors, makes plans of them.
 //
-// The schemas are in ops/__init__.py, so that plain torch can serve them where this file is not.
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-
-#include <dirent.h>
-#include <pthread.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <optional>
-#include <string>
-#include <tuple>
-#include <vector>
-
-#include "plan.h"
+// The schemas are in ops/schemas.py, so that plain torch can serve them where this file is not.
+#include "tensors.h"
 
 namespace lpunits {
 namespace {
 
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-using Sizes = std::vector<int64_t>;
-using OptionalTensor = std::optional<Tensor>;
-
-constexpr int64_t VALUES_PER_THREAD = 1 << 12;  // waking a thread costs more than fewer take
-
-// ---------------------------------------------------------------- instruction sets
-
-// The best that the processor has; ATEN_CPU_CAPABILITY, which limits torch, limits this too.
-const Kernels& kernels() {
-  static const Kernels* chosen = [] {
-#if defined(__x86_64__)
-    const char* limit = std::getenv("ATEN_CPU_CAPABILITY");
-    const std::string most = limit ? limit : "avx512";
-    __builtin_cpu_init();
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (avx512 && most == "avx512") return kernels_avx512();
-    if (avx2 && most != "default") return kernels_avx2();
-#endif
-    return kernels_baseline();
-  }();
-  return *chosen;
-}
-
-// ---------------------------------------------------------------- checks
-
-void check_cpu(const char* name, const Tensor& t) {
-  STD_TORCH_CHECK(t.device().type() == torch::headeronly::DeviceType::CPU, name, " must be on the cpu, like z");
-}
-
-Type type_of(const Tensor& z) {
-  switch (z.scalar_type()) {
-    case ScalarType::Float: return Type::float32;
-    case ScalarType::Double: return Type::float64;
-    case ScalarType::Half: return Type::float16;
-    case ScalarType::BFloat16: return Type::bfloat16;
-    default: STD_TORCH_CHECK(false, "z must be a floating-point tensor");
-  }
-}
-
-// Orders and centres in the type that the kernels read.
-Tensor parameter(const char* name, const Tensor& t, const Tensor& z) {
-  check_cpu(name, t);
-  const ScalarType type = z.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-  return t.scalar_type() == type ? t : torch::stable::to(t, type);
-}
-
-// ---------------------------------------------------------------- tensors as operands
-
-// A tensor's steps along dimensions of the given sizes, 0 where it is broadcast.
-Sizes steps(const char* name, const Tensor& t, const Sizes& sizes) {
-  const int64_t missing = int64_t(sizes.size()) - t.dim();
-  STD_TORCH_CHECK(missing >= 0, name, " has more dimensions than what it is broadcast to");
-  Sizes found(sizes.size(), 0);
-  for (int64_t d = 0; d < t.dim(); ++d) {
-    STD_TORCH_CHECK(t.size(d) == 1 || t.size(d) == sizes[missing + d], name, " does not broadcast");
-    if (t.size(d) != 1) found[missing + d] = t.stride(d);
-  }
-  return found;
-}
-
-// The same for a contiguous tensor of that shape: where its gradient is added up.
-Sizes contiguous_steps(const Tensor& t, size_t rank) {
-  Sizes found(rank, 0);
-  int64_t step = 1;
-  for (int64_t d = t.dim() - 1; d >= 0; --d) {
-    if (t.size(d) != 1) found[rank - t.dim() + d] = step;
-    step *= t.size(d);
-  }
-  return found;
-}
-
-struct Part {  // an operand, and the steps that it is made from
-  Operand* operand;
-  Sizes steps;
-};
-
-// Fills the operands: `rows` is the dimension of the entries, `lanes` that of the lanes, or -1; the
-// others are walked through in order, neighbours as one where every tensor allows it.
-void lay_out(Plan& plan, std::vector<Part>& parts, const Sizes& sizes, int64_t rows, int64_t lanes, const Sizes& order,
-             bool merge) {
-  for (auto& [operand, steps] : parts) operand->row = rows < 0 ? 0 : steps[rows];
-  for (auto& [operand, steps] : parts) operand->lane = lanes < 0 ? 0 : steps[lanes];
-  plan.lanes = lanes < 0 ? 1 : sizes[lanes];
-  plan.dims = 0;
-  for (int64_t d : order) {
-    if (d == rows || d == lanes || (merge && sizes[d] == 1)) continue;
-    const int last = plan.dims - 1;
-    const bool continues = merge && last >= 0 && std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
-      return part.operand->outer[last] == part.steps[d] * sizes[d];
-    });
-    STD_TORCH_CHECK(continues || plan.dims < MOST_DIMS, "z has too many dimensions");
-    const int at = continues ? last : plan.dims++;
-    plan.sizes[at] = continues ? plan.sizes[at] * sizes[d] : sizes[d];
-    for (auto& [operand, steps] : parts) operand->outer[at] = steps[d];
-  }
-}
-
-// How much of a vector is used by n values, less what it costs to reach them.
-double usefulness(int64_t n, int64_t lanes, double cost) {
-  return double(n) / double((n + lanes - 1) / lanes * lanes) * cost;
-}
-double cost_of_step(int64_t step) { return step == 1 ? 1.0 : step <= 16 ? 0.9 : 0.6; }
-
-// Which dimension is spread over the lanes; -1: none, or the entries themselves (plan.shared).
-int64_t choose_lanes(Plan& plan, const Sizes& sizes, const Sizes& z_steps, int64_t rows, int64_t first = 0) {
-  const int64_t width = plan.type == Type::float64 ? kernels().lanes / 2 : kernels().lanes;
-  int64_t best = -1;
-  double most = 0;
-  for (int64_t d = first; d < int64_t(sizes.size()); ++d) {
-    if (d == rows || sizes[d] == 1) continue;
-    const double use = usefulness(sizes[d], width, cost_of_step(z_steps[d]));
-    if (use >= most) most = use, best = d;
-  }
-  // A group across the lanes costs some joins of lanes, as much as two rows.
-  const double joins = double(sizes[rows]) / double(sizes[rows] + 2 * width);
-  plan.shared = z_steps[rows] == 1 && sizes[rows] > 1 && usefulness(sizes[rows], width, 0.95 * joins) > most;
-  return plan.shared ? -1 : best;
-}
-
-// The dimensions from the largest step in z to the smallest.
-Sizes by_step(const Sizes& z_steps, size_t first = 0) {
-  Sizes order(z_steps.size());
-  for (size_t d = 0; d < order.size(); ++d) order[d] = int64_t(d);
-  std::stable_sort(order.begin() + first, order.end(), [&](int64_t a, int64_t b) { return z_steps[a] > z_steps[b]; });
-  return order;
-}
-
-// ---------------------------------------------------------------- threads
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-std::unique_ptr<void, Free> allocate(int64_t bytes) {
-  void* memory = std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
-  STD_TORCH_CHECK(memory, "out of memory");
-  return std::unique_ptr<void, Free>(memory);
-}
-
-// GNU OpenMP waits for ever, in a forked child, for the threads that its parent had. Where the
-// parent had none, a fork server that has only imported, nothing is lost.
-bool threads_lost_in_fork = false;
-
-bool has_threads() {
-  int64_t tasks = 0;
-  if (DIR* folder = opendir("/proc/self/task")) {
-    while (const dirent* entry = readdir(folder)) tasks += entry->d_name[0] != '.';
-    closedir(folder);
-    return tasks > 1;
-  }
-  return true;
-}
-const int watch_forks = pthread_atfork([] { threads_lost_in_fork |= has_threads(); }, [] { threads_lost_in_fork = false; }, nullptr);
-
-// work(slot, first, last) for as many slots as there are threads: the same shares every time.
-template <class F> void share(int64_t tasks, int64_t values, int64_t unit, const F& work) {
-  const int64_t threads = std::min<int64_t>(torch::stable::get_num_threads(), values / VALUES_PER_THREAD);
-  const int64_t slots = threads_lost_in_fork ? 1 : std::max<int64_t>(1, std::min(threads, tasks / unit));
-  const auto start = [&](int64_t slot) { return tasks / unit * slot / slots * unit; };
-  if (slots == 1) return work(0, int64_t(0), tasks);
-  torch::stable::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t slot = begin; slot < end; ++slot) work(slot, start(slot), start(slot + 1));
-  });
-}
-
-void run_forward(const Plan& plan, int64_t values) {
-  const int64_t tasks = kernels().tasks(plan), bytes = kernels().scratch_bytes(plan);
-  if (!tasks) return;
-  share(tasks, values, 1, [&](int64_t, int64_t first, int64_t last) {
-    kernels().forward(plan, first, last, allocate(bytes).get());
-  });
-}
-
-template <class T> void round_to(const double* sums, int64_t size, Tensor& to) {
-  if (!size) return;
-  T* at = static_cast<T*>(to.mutable_data_ptr());
-  for (int64_t k = 0; k < size; ++k) at[k] = T(sums[k]);
-}
-
-// Adds up the gradients of p and center; every slot has sums of its own, which are joined in order.
-void run_backward(const Plan& plan, int64_t values, int64_t unit, Tensor& dp, Tensor& dcenter) {
-  const int64_t tasks = kernels().tasks(plan), bytes = kernels().scratch_bytes(plan);
-  const int64_t size = plan.dp_size + plan.dcenter_size;
-  const int64_t most = std::max<int64_t>(1, torch::stable::get_num_threads());
-  std::vector<double> sums(size_t(most * size), 0.0);
-  if (tasks)
-    share(tasks, values, unit, [&](int64_t slot, int64_t first, int64_t last) {
-      double* mine = sums.data() + slot * size;
-      kernels().backward(plan, first, last, allocate(bytes).get(), mine, mine + plan.dp_size);
-    });
-  for (int64_t slot = 1; slot < most; ++slot)
-    for (int64_t k = 0; k < size; ++k) sums[size_t(k)] += sums[size_t(slot * size + k)];
-  const auto write = plan.type == Type::float64 ? round_to<double> : round_to<float>;
-  write(sums.data(), plan.dp_size, dp);
-  write(sums.data() + plan.dp_size, plan.dcenter_size, dcenter);
-}
-
-// A contiguous tensor with the type of another. (torch::stable::new_empty looks its operator up by
-// name, which takes 6 us.)
-Tensor new_empty(const Tensor& like, const Sizes& sizes) {
-  Sizes steps(sizes.size());
-  int64_t step = 1;
-  for (size_t d = sizes.size(); d-- > 0; step *= std::max<int64_t>(sizes[d], 1)) steps[d] = step;
-  int32_t type;
-  AtenTensorHandle made;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &type));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(sizes.size()), sizes.data(), steps.data(), type,
-                                                  aoti_torch_device_type_cpu(), 0, &made));
-  return Tensor(made);
-}
-Sizes sizes_of(const Tensor& t) { return Sizes(t.sizes().begin(), t.sizes().end()); }
-void* data_of(const Tensor& t) { return t.data_ptr(); }
-
-// A gradient to add up, of the size of t, in the type that kernels compute in; empty if not wanted.
-Tensor new_gradient(const Tensor& t, bool wanted) { return new_empty(t, wanted ? sizes_of(t) : Sizes{0}); }
-Tensor new_like(const Tensor& t) {  // in the order of memory that t has
-  return t.is_contiguous() ? new_empty(t, sizes_of(t)) : torch::stable::empty_like(t);
-}
-Tensor in_type_of(const Tensor& gradient, const Tensor& like) {
-  return gradient.scalar_type() == like.scalar_type() ? gradient : torch::stable::to(gradient, like.scalar_type());
-}
-
 // ---------------------------------------------------------------- pooling one dimension
 
-// z, p and center by their steps along the dimensions of z; p has size 1 along dim.
+// z, p, center and weight by their steps along the dimensions of z; p has size 1 along dim.
 void plan_pool(Plan& plan, std::vector<Part>& parts, const Tensor& z, const Tensor& p, const OptionalTensor& center,
-               int64_t dim) {
+               const OptionalTensor& weight, int64_t dim) {
   check_cpu("z", z);
   STD_TORCH_CHECK(dim >= 0 && dim < z.dim() && z.size(dim) > 0, "dim must be a dimension of z that is not empty");
   const Sizes sizes = sizes_of(z);
@@ -265,6 +25,10 @@ void plan_pool(Plan& plan, std::vector<Part>& parts, const Tensor& z, const Tens
   if (center) {
     plan.center.data = data_of(*center);
     parts.push_back({&plan.center, steps("center", *center, sizes)});
+  }
+  if (weight) {
+    plan.weight.data = data_of(*weight), plan.mask = weight->scalar_type() == ScalarType::Bool;
+    parts.push_back({&plan.weight, steps("weight", *weight, sizes)});
   }
   const int64_t lanes = choose_lanes(plan, sizes, z_steps, dim);
   lay_out(plan, parts, sizes, dim, lanes, by_step(z_steps), true);
@@ -281,64 +45,82 @@ Sizes without_dim(const Tensor& z, int64_t dim) {
   return sizes;
 }
 
-void pool_into(const Tensor& z, const Tensor& p_given, const OptionalTensor& center_given, int64_t dim, const Tensor& u) {
+OptionalTensor parameter(const char* name, const OptionalTensor& t, const Tensor& z) {
+  return t ? OptionalTensor(parameter(name, *t, z)) : std::nullopt;
+}
+// Weights, or a mask as it is.
+OptionalTensor weights(const OptionalTensor& weight, const Tensor& z) {
+  if (!weight || weight->scalar_type() != ScalarType::Bool) return parameter("weight", weight, z);
+  check_cpu("weight", *weight);
+  return weight;
+}
+// The gradient by the weights, one for each entry of z; empty if not wanted.
+Tensor new_weight_gradient(const Tensor& z, const Tensor& p, bool wanted) { return new_empty(p, wanted ? sizes_of(z) : Sizes{0}); }
+
+void pool_into(const Tensor& z, const Tensor& p_given, const OptionalTensor& center_given, int64_t dim,
+               const OptionalTensor& weight_given, const Tensor& u) {
   const Tensor p = parameter("p", p_given, z);
-  const OptionalTensor center = center_given ? OptionalTensor(parameter("center", *center_given, z)) : std::nullopt;
+  const OptionalTensor center = parameter("center", center_given, z), weight = weights(weight_given, z);
   Plan plan;
   plan.u.data = data_of(u);
   std::vector<Part> parts = {{&plan.u, with_dim(u, dim)}};
-  plan_pool(plan, parts, z, p, center, dim);
+  plan_pool(plan, parts, z, p, center, weight, dim);
   run_forward(plan, z.numel());
 }
 
-Tensor lp_pool(const Tensor& z, const Tensor& p, const OptionalTensor& center, int64_t dim) {
+Tensor lp_pool(const Tensor& z, const Tensor& p, const OptionalTensor& center, int64_t dim, const OptionalTensor& weight) {
   STD_TORCH_CHECK(dim >= 0 && dim < z.dim(), "dim must be a dimension of z");
   const Tensor u = new_empty(z, without_dim(z, dim));
-  pool_into(z, p, center, dim, u);
+  pool_into(z, p, center, dim, weight, u);
   return u;
 }
 
-Tensor lp_pool_out(const Tensor& z, const Tensor& p, const OptionalTensor& center, int64_t dim, Tensor out) {
+Tensor lp_pool_out(const Tensor& z, const Tensor& p, const OptionalTensor& center, int64_t dim, const OptionalTensor& weight,
+                   Tensor out) {
   STD_TORCH_CHECK(out.scalar_type() == z.scalar_type() && sizes_of(out) == without_dim(z, dim), "out must be like u");
   check_cpu("out", out);
-  pool_into(z, p, center, dim, out);
+  pool_into(z, p, center, dim, weight, out);
   return out;
 }
 
-Tensor backward_into(const Tensor& grad, const Tensor& z, const Tensor& p_given, const OptionalTensor& center_given,
-                     int64_t dim, bool need_p, bool need_center, const Tensor& dz, Tensor& dcenter) {
+struct Gradients { Tensor dp, dcenter, dweight; };
+
+Gradients backward_into(const Tensor& grad, const Tensor& z, const Tensor& p_given, const OptionalTensor& center_given, int64_t dim,
+                        bool need_p, bool need_center, const OptionalTensor& weight_given, bool need_weight, const Tensor& dz) {
   check_cpu("grad", grad);
   STD_TORCH_CHECK(grad.scalar_type() == z.scalar_type() && sizes_of(grad) == without_dim(z, dim), "grad must be like u");
   const Tensor p = parameter("p", p_given, z);
-  const OptionalTensor center = center_given ? OptionalTensor(parameter("center", *center_given, z)) : std::nullopt;
-  Tensor dp = new_gradient(p, need_p);
-  dcenter = new_gradient(center ? *center : p, need_center && center);
+  const OptionalTensor center = parameter("center", center_given, z), weight = weights(weight_given, z);
+  Tensor dp = new_gradient(p, need_p), dcenter = new_gradient(center ? *center : p, need_center && center);
+  const Tensor dweight = new_weight_gradient(z, p, need_weight && weight);
   Plan plan;
   plan.dp_size = dp.numel(), plan.dcenter_size = dcenter.numel();
   plan.u.data = data_of(grad), plan.dz.data = data_of(dz);
   std::vector<Part> parts = {{&plan.u, with_dim(grad, dim)}, {&plan.dz, Sizes(dz.strides().begin(), dz.strides().end())}};
   parts.push_back({&plan.dp, contiguous_steps(p, size_t(z.dim()))});
   if (center) parts.push_back({&plan.dcenter, contiguous_steps(*center, size_t(z.dim()))});
-  plan_pool(plan, parts, z, p, center, dim);
+  if (dweight.numel()) {
+    plan.dweight.data = data_of(dweight);
+    parts.push_back({&plan.dweight, Sizes(dweight.strides().begin(), dweight.strides().end())});
+  }
+  plan_pool(plan, parts, z, p, center, weight, dim);
   run_backward(plan, z.numel(), 1, dp, dcenter);
-  if (center_given) dcenter = in_type_of(dcenter, *center_given);
-  return in_type_of(dp, p_given);
+  return {in_type_of(dp, p_given), center_given ? in_type_of(dcenter, *center_given) : dcenter, dweight};
 }
 
-std::tuple<Tensor, Tensor, Tensor> lp_pool_backward(const Tensor& grad, const Tensor& z, const Tensor& p,
-                                                    const OptionalTensor& center, int64_t dim, bool need_p, bool need_center) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> lp_pool_backward(const Tensor& grad, const Tensor& z, const Tensor& p,
+                                                            const OptionalTensor& center, int64_t dim, bool need_p,
+                                                            bool need_center, const OptionalTensor& weight, bool need_weight) {
   const Tensor dz = new_like(z);
-  Tensor dcenter;
-  const Tensor dp = backward_into(grad, z, p, center, dim, need_p, need_center, dz, dcenter);
-  return {dz, dp, dcenter};
+  const Gradients found = backward_into(grad, z, p, center, dim, need_p, need_center, weight, need_weight, dz);
+  return {dz, found.dp, found.dcenter, found.dweight};
 }
 
 // Writes the gradient in z into dz, and returns that in p: for loops that keep their memory.
 Tensor lp_pool_backward_into_(const Tensor& grad, const Tensor& z, const Tensor& p, int64_t dim, bool need_p, Tensor dz) {
   check_cpu("dz", dz);
   STD_TORCH_CHECK(dz.scalar_type() == z.scalar_type() && sizes_of(dz) == sizes_of(z), "dz must be like z");
-  Tensor none;
-  return backward_into(grad, z, p, std::nullopt, dim, need_p, false, dz, none);
+  return backward_into(grad, z, p, std::nullopt, dim, need_p, false, std::nullopt, false, dz).dp;
 }
 
 // ---------------------------------------------------------------- windows
@@ -454,74 +236,113 @@ std::tuple<Tensor, Tensor> lp_pool_nd_backward(const Tensor& grad_given, const T
 
 // ---------------------------------------------------------------- segments
 
-// Group g of z, (rows, ...), has the rows from offsets[g] to offsets[g+1]; p broadcasts to the result.
-void plan_segments(Plan& plan, std::vector<Part>& parts, const Tensor& z, const Tensor& p, const Tensor& offsets) {
-  check_cpu("z", z), check_cpu("offsets", offsets);
-  STD_TORCH_CHECK(offsets.scalar_type() == ScalarType::Long && offsets.dim() == 1 && offsets.is_contiguous() && offsets.numel() > 0,
-                  "offsets must be a vector of int64, one more than there are groups");
-  const int64_t groups = offsets.numel() - 1;
-  plan.offsets = offsets.const_data_ptr<int64_t>();
-  STD_TORCH_CHECK(plan.offsets[0] == 0 && plan.offsets[groups] == z.size(0), "offsets must go from 0 to the rows of z, ", z.size(0));
-  plan.type = type_of(z);
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t rows = plan.offsets[g + 1] - plan.offsets[g];
-    STD_TORCH_CHECK(rows >= 0, "offsets must not fall");
-    plan.rows = std::max(plan.rows, rows);
+// The rows of each segment, in their order: rows_at[offsets[g]] to rows_at[offsets[g+1] - 1].
+std::tuple<Tensor, Tensor> group_rows(const Tensor& index_given, int64_t segments) {
+  check_cpu("index", index_given);
+  STD_TORCH_CHECK(index_given.scalar_type() == ScalarType::Long && index_given.dim() == 1, "index must be a vector of int64");
+  const Tensor index = torch::stable::contiguous(index_given);
+  const int64_t *of = index.const_data_ptr<int64_t>(), rows = index.numel();
+  const Tensor offsets = new_empty(index, Sizes{segments + 1}), rows_at = new_empty(index, Sizes{rows});
+  int64_t *at = offsets.mutable_data_ptr<int64_t>(), *sorted = rows_at.mutable_data_ptr<int64_t>();
+  std::fill_n(at, segments + 1, 0);
+  for (int64_t i = 0; i < rows; ++i) {
+    STD_TORCH_CHECK(of[i] >= 0 && of[i] < segments, "index must be from 0 to num_segments - 1 = ", segments - 1, ", got ", of[i]);
+    ++at[of[i] + 1];
   }
-  // The dimensions of the groups: which segment, then those of z behind the first. The entries of a
-  // group are one more, in front, which only z has.
-  Sizes sizes = sizes_of(z), z_steps(z.strides().begin(), z.strides().end()), groups_sizes = sizes;
-  groups_sizes[0] = groups;
-  sizes.insert(sizes.begin() + 1, groups);
-  sizes[0] = plan.rows;
-  z_steps.insert(z_steps.begin() + 1, 0);
-  Sizes p_steps = steps("p", p, groups_sizes);
-  p_steps.insert(p_steps.begin(), 0);
-  plan.z.data = data_of(z), plan.p.data = data_of(p);
-  parts.push_back({&plan.z, z_steps}), parts.push_back({&plan.p, p_steps});
-  const int64_t lanes = choose_lanes(plan, sizes, z_steps, 0, 2);
-  Sizes order = by_step(z_steps, 2);
-  lay_out(plan, parts, sizes, 0, lanes, order, false);
+  for (int64_t g = 0; g < segments; ++g) at[g + 1] += at[g];
+  std::vector<int64_t> next(at, at + segments);
+  for (int64_t i = 0; i < rows; ++i) sorted[next[size_t(of[i])]++] = i;
+  return {offsets, rows_at};
 }
 
-Sizes with_front(Sizes steps) {
-  steps.insert(steps.begin(), 0);
-  return steps;
-}
-
-Tensor lp_pool_segments(const Tensor& z, const Tensor& p_given, const Tensor& offsets) {
-  const Tensor p = parameter("p", p_given, z);
-  Sizes sizes = sizes_of(z);
-  sizes[0] = offsets.numel() - 1;
-  const Tensor u = new_empty(z, sizes);
+// Group g of z, (rows, ...), has the rows from offsets[g] to offsets[g+1], of z or of rows_at; p
+// broadcasts to the result, weight to z.
+struct Segments {
+  const Tensor &z, p, &offsets;
+  const OptionalTensor &rows_at, weight;
   Plan plan;
-  plan.u.data = data_of(u);
-  std::vector<Part> parts = {{&plan.u, with_front(Sizes(u.strides().begin(), u.strides().end()))}};
-  plan_segments(plan, parts, z, p, offsets);
-  run_forward(plan, z.numel());
+  std::vector<Part> parts;
+
+  Segments(const Tensor& z, const Tensor& p, const Tensor& offsets, const OptionalTensor& rows_at, const OptionalTensor& weight)
+      : z(z), p(parameter("p", p, z)), offsets(offsets), rows_at(rows_at), weight(weights(weight, z)) {}
+
+  Sizes result() const {
+    Sizes sizes = sizes_of(z);
+    sizes[0] = offsets.numel() - 1;
+    return sizes;
+  }
+  // An operand with the dimensions of z, or of the groups: the entries of a group are one dimension
+  // more, in front of which segment it is.
+  void like_z(Operand& operand, const Tensor& t, Sizes steps) { add(operand, t, std::move(steps), 1); }
+  void like_groups(Operand& operand, const Tensor& t, Sizes steps) { add(operand, t, std::move(steps), 0); }
+  void add(Operand& operand, const Tensor& t, Sizes steps, int64_t at) {
+    steps.insert(steps.begin() + at, 0);
+    operand.data = data_of(t);
+    parts.push_back({&operand, steps});
+  }
+
+  void lay_out_all() {
+    check_cpu("z", z), check_cpu("offsets", offsets);
+    STD_TORCH_CHECK(offsets.scalar_type() == ScalarType::Long && offsets.dim() == 1 && offsets.is_contiguous() && offsets.numel() > 0,
+                    "offsets must be a vector of int64, one more than there are groups");
+    const int64_t groups = offsets.numel() - 1;
+    plan.offsets = offsets.const_data_ptr<int64_t>();
+    STD_TORCH_CHECK(plan.offsets[0] == 0 && plan.offsets[groups] == z.size(0), "offsets must go from 0 to the rows of z, ", z.size(0));
+    if (rows_at) {
+      STD_TORCH_CHECK(rows_at->scalar_type() == ScalarType::Long && rows_at->is_contiguous() && rows_at->numel() == z.size(0),
+                      "rows_at must be a vector of int64, one for each row of z");
+      plan.rows_at = rows_at->const_data_ptr<int64_t>();
+      STD_TORCH_CHECK(std::all_of(plan.rows_at, plan.rows_at + z.size(0), [&](int64_t i) { return i >= 0 && i < z.size(0); }),
+                      "rows_at must be rows of z");
+    }
+    plan.type = type_of(z);
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t rows = plan.offsets[g + 1] - plan.offsets[g];
+      STD_TORCH_CHECK(rows >= 0, "offsets must not fall");
+      plan.rows = std::max(plan.rows, rows);
+    }
+    const Sizes z_steps(z.strides().begin(), z.strides().end());
+    like_z(plan.z, z, z_steps);
+    like_groups(plan.p, p, steps("p", p, result()));
+    if (weight) {
+      like_z(plan.weight, *weight, steps("weight", *weight, sizes_of(z)));
+      plan.mask = weight->scalar_type() == ScalarType::Bool;
+    }
+    Sizes sizes = sizes_of(z), order = z_steps;
+    sizes.insert(sizes.begin() + 1, groups), order.insert(order.begin() + 1, 0);
+    sizes[0] = plan.rows;
+    const int64_t lanes = choose_lanes(plan, sizes, order, 0, 2);
+    lay_out(plan, parts, sizes, 0, lanes, by_step(order, 2), false);
+  }
+};
+
+Tensor lp_pool_segments(const Tensor& z, const Tensor& p, const Tensor& offsets, const OptionalTensor& rows_at,
+                        const OptionalTensor& weight) {
+  Segments segments(z, p, offsets, rows_at, weight);
+  const Tensor u = new_empty(z, segments.result());
+  segments.like_groups(segments.plan.u, u, Sizes(u.strides().begin(), u.strides().end()));
+  segments.lay_out_all();
+  run_forward(segments.plan, z.numel());
   return u;
 }
 
-std::tuple<Tensor, Tensor> lp_pool_segments_backward(const Tensor& grad, const Tensor& z, const Tensor& p_given,
-                                                     const Tensor& offsets, bool need_p) {
+std::tuple<Tensor, Tensor, Tensor> lp_pool_segments_backward(const Tensor& grad, const Tensor& z, const Tensor& p,
+                                                             const Tensor& offsets, bool need_p, const OptionalTensor& rows_at,
+                                                             const OptionalTensor& weight, bool need_weight) {
   check_cpu("grad", grad);
-  const Tensor p = parameter("p", p_given, z);
-  Sizes sizes = sizes_of(z);
-  sizes[0] = offsets.numel() - 1;
-  STD_TORCH_CHECK(grad.scalar_type() == z.scalar_type() && sizes_of(grad) == sizes, "grad must be like u");
-  const Tensor dz = new_like(z);
-  Tensor dp = new_gradient(p, need_p), none;
-  Plan plan;
+  Segments segments(z, p, offsets, rows_at, weight);
+  Plan& plan = segments.plan;
+  STD_TORCH_CHECK(grad.scalar_type() == z.scalar_type() && sizes_of(grad) == segments.result(), "grad must be like u");
+  const Tensor dz = new_like(z), dweight = new_weight_gradient(z, segments.p, need_weight && weight);
+  Tensor dp = new_gradient(segments.p, need_p), none;
   plan.dp_size = dp.numel();
-  plan.u.data = data_of(grad), plan.dz.data = data_of(dz);
-  Sizes dz_steps(dz.strides().begin(), dz.strides().end());
-  dz_steps.insert(dz_steps.begin() + 1, 0);
-  std::vector<Part> parts = {{&plan.u, with_front(Sizes(grad.strides().begin(), grad.strides().end()))},
-                             {&plan.dz, dz_steps},
-                             {&plan.dp, with_front(contiguous_steps(p, size_t(z.dim())))}};
-  plan_segments(plan, parts, z, p, offsets);
+  segments.like_groups(plan.u, grad, Sizes(grad.strides().begin(), grad.strides().end()));
+  segments.like_z(plan.dz, dz, Sizes(dz.strides().begin(), dz.strides().end()));
+  segments.like_groups(plan.dp, dp, contiguous_steps(segments.p, size_t(z.dim())));
+  if (dweight.numel()) segments.like_z(plan.dweight, dweight, Sizes(dweight.strides().begin(), dweight.strides().end()));
+  segments.lay_out_all();
   run_backward(plan, z.numel(), 1, dp, none);
-  return {dz, in_type_of(dp, p_given)};
+  return {dz, in_type_of(dp, p), dweight};
 }
 
 // ---------------------------------------------------------------- dropout and descent
@@ -573,6 +394,7 @@ STABLE_TORCH_LIBRARY_IMPL(lpunits, CPU, m) {
   m.impl("lp_pool_nd_backward", TORCH_BOX(&lpunits::lp_pool_nd_backward));
   m.impl("lp_pool_segments", TORCH_BOX(&lpunits::lp_pool_segments));
   m.impl("lp_pool_segments_backward", TORCH_BOX(&lpunits::lp_pool_segments_backward));
+  m.impl("group_rows", TORCH_BOX(&lpunits::group_rows));
   m.impl("dropout", TORCH_BOX(&lpunits::dropout));
   m.impl("descend_", TORCH_BOX(&lpunits::descend_));
 }

@@ -1,205 +1,24 @@
-// The Lp norm of groups of values b_i, in vectors of W groups. With
+// The Lp norm, p >= 1, of groups of values b_i with weights w_i, in vectors of W groups. With
 //
-//   m = max |b_i|,  L_i = log2(|b_i| / m),  s = sum_i 2^(p L_i):
+//   m = max |b_i|,  L_i = log2(|b_i| / m),  s = sum_i w_i 2^(p L_i),  n = sum_i w_i:
 //
-//   u       = m (s/N)^(1/p)
-//   du/db_i = sign(b_i) (u/m) 2^((p-1) L_i) / s
-//   du/dp   = u/p^2 D,  where D = sum_i w_i ln(N w_i) is the divergence of the weights
-//                       w_i = 2^(p L_i) / s from equal weights
+//   u       = m (s/n)^(1/p)
+//   du/db_i = sign(b_i) (u/m) w_i 2^((p-1) L_i) / s
+//   du/dp   = u/p^2 D,  where D = sum_i v_i ln(n v_i / w_i) is the divergence of the shares
+//                       v_i = w_i 2^(p L_i) / s from w_i / n
 //
 // How single precision keeps its digits:
 // - L_i comes from an exact difference of two mantissas and a difference of two exponents, so its
 //   relative error stays small where |b_i| is near m and p is large.
-// - Groups that single precision cannot serve are marked, and done again in double precision.
+// - Groups that single precision cannot serve are marked, and done again in double precision. So
+//   are orders below 1 (power_mean.h).
 // - p = inf is an order of 1e30 with 1/p = 0: no case of its own.
 // - D of nearly equal weights is a sum of terms that are never negative: nothing cancels.
 // - Long sums are added up pairwise.
 #pragma once
-#include <cstdint>
-#include <cstring>
+#include "vectors.h"
 
 namespace {
-
-// A vector that is passed to a function goes through memory: what works on one is always inlined.
-#define INLINE [[gnu::always_inline]] inline
-
-// ---------------------------------------------------------------- vectors
-
-#if defined(__AVX512F__)
-constexpr int BYTES = 64;
-#elif defined(__AVX__)
-constexpr int BYTES = 32;
-#else
-constexpr int BYTES = 16;
-#endif
-
-template <class T> struct Number;
-
-template <> struct Number<float> {
-  typedef int32_t Int;
-  typedef float V __attribute__((vector_size(BYTES)));
-  typedef int32_t I __attribute__((vector_size(BYTES)));
-  typedef uint32_t U __attribute__((vector_size(BYTES)));
-  static constexpr int DIGITS = 23;      // of the mantissa
-  static constexpr float LOWEST = -127;  // 2^LOWEST becomes 0
-  static constexpr float MIN_NORMAL = 1.17549435e-38f;
-  static constexpr Int FIRST_DIGITS = -(1 << 12);  // a mask: a product with a small integer is exact
-  // log2(1+v)/v for v from 1/sqrt 2 - 1 to sqrt 2 - 1: minimax, relative error 3e-8.
-  static constexpr float LOG2[] = {
-      1.4426950036520814f, -0.7213473468016658f, 0.48091064303096026f,
-      -0.36070368303068034f, 0.28791624507083174f, -0.2389448138582872f,
-      0.2157156309784507f, -0.20726981566798947f, 0.1258370368985811f};
-  // (2^f - 1)/f for f from -1/2 to 1/2.
-  static constexpr float EXP2[] = {0.6931471805599453f, 0.24022648692131042f,
-                                   0.05550340563058853f, 0.009618354961276054f,
-                                   0.0013395279645919800f, 0.00015402942895889282f};
-  // (1 - (1 + d) exp(-d)) / d^2 for d up to 0.7.
-  static constexpr float SERIES[] = {
-      0.5f, -0.3333333333333333f, 0.125f, -0.03333333333333333f, 0.006944444444444444f,
-      -0.0011904761904761906f, 0.00017361111111111112f, -2.2045855379188714e-05f};
-};
-
-template <> struct Number<double> {
-  typedef int64_t Int;
-  typedef double V __attribute__((vector_size(BYTES)));
-  typedef int64_t I __attribute__((vector_size(BYTES)));
-  typedef uint64_t U __attribute__((vector_size(BYTES)));
-  static constexpr int DIGITS = 52;
-  static constexpr double LOWEST = -1023;
-  static constexpr double MIN_NORMAL = 2.2250738585072014e-308;
-  static constexpr Int FIRST_DIGITS = -(Int(1) << 28);
-  // log2(1+v)/y as a function of y^2, where y = v/(2+v).
-  static constexpr double E = 2.8853900817779268;  // 2 log2(e)
-  static constexpr double LOG2[] = {E,      E / 3,  E / 5,  E / 7,  E / 9,  E / 11,
-                                    E / 13, E / 15, E / 17, E / 19, E / 21, E / 23};
-  static constexpr double EXP2[] = {
-      0.6931471805599453, 0.2402265069591007, 0.05550410866482158, 0.009618129107628477,
-      0.0013333558146428443, 0.0001540353039338161, 1.525273380405984e-05, 1.3215486790144307e-06,
-      1.0178086009239699e-07, 7.054911620801123e-09, 4.4455382718708116e-10, 2.56784359934882e-11,
-      1.3691488853904128e-12};
-  static constexpr double SERIES[] = {
-      0.5, -0.3333333333333333, 0.125, -0.03333333333333333, 0.006944444444444444,
-      -0.0011904761904761906, 0.00017361111111111112, -2.2045855379188714e-05,
-      2.48015873015873e-06, -2.505210838544172e-07, 2.296443268665491e-08,
-      -1.9270852604185937e-09, 1.4911969277048643e-10, -1.0706029224547743e-11,
-      7.169215998581078e-13, -4.498331606952833e-14};
-};
-
-template <class T> using Vec = typename Number<T>::V;
-template <class T> using Ints = typename Number<T>::I;
-template <class T> using Bits = typename Number<T>::U;  // for sums that may pass the largest integer
-template <class T> constexpr int LANES = BYTES / sizeof(T);
-
-template <class To, class From> INLINE To as(From x) {  // the same bits
-  static_assert(sizeof(To) == sizeof(From));
-  To y;
-  std::memcpy(&y, &x, sizeof(To));
-  return y;
-}
-template <class T> INLINE Vec<T> all(T x) { return x - Vec<T>{}; }  // keeps the sign of 0
-template <class T> INLINE Vec<T> load(const T* at) {
-  Vec<T> v;
-  std::memcpy(&v, at, BYTES);
-  return v;
-}
-template <class T> INLINE void store(T* at, Vec<T> v) { std::memcpy(at, &v, BYTES); }
-template <class V> INLINE V larger(V a, V b) { return a > b ? a : b; }
-template <class V> INLINE V smaller(V a, V b) { return a < b ? a : b; }
-template <class T> INLINE Ints<T> sign_bit(Vec<T> x) { return as<Ints<T>>(x) & as<Ints<T>>(all(T(-0.0))); }
-template <class T> INLINE Vec<T> absolute(Vec<T> x) { return as<Vec<T>>(as<Ints<T>>(x) ^ sign_bit<T>(x)); }
-
-template <class I> INLINE bool any(I mask) {
-  int64_t words[sizeof(I) / 8], found = 0;
-  std::memcpy(words, &mask, sizeof(I));
-  for (int64_t word : words) found |= word;
-  return found != 0;
-}
-// The lanes of a vector as one number; halves at a time, so that sums are pairwise.
-template <class T, class F> INLINE T across(Vec<T> v, F join) {
-  T x[LANES<T>];
-  store<T>(x, v);
-  for (int half = LANES<T> / 2; half; half /= 2)
-    for (int k = 0; k < half; ++k) x[k] = join(x[k], x[k + half]);
-  return x[0];
-}
-template <class T> INLINE T sum_across(Vec<T> v) {
-  return across<T>(v, [](T x, T y) { return x + y; });
-}
-
-// ---------------------------------------------------------------- logarithm and power
-
-constexpr double LN2 = 0.6931471805599453, SQRT_HALF = 0.7071067811865476;
-constexpr float HUGE_ORDER = 1e30f;  // counts as infinity
-
-// Estrin's scheme within blocks of STRIDE coefficients, Horner's between them. No higher power of x
-// is formed: it could be denormal, at which processors stop for a hundred cycles.
-template <int STRIDE, class V, class T, int N> INLINE V polynomial(V x, const T (&c)[N]) {
-  const V x2 = x * x, step = STRIDE == 4 ? x2 * x2 : x2;
-  auto block = [&](int k, int terms) __attribute__((always_inline)) -> V {
-    V y = terms > 1 ? c[k] + c[k + 1] * x : V{} + c[k];
-    if (terms == 3) y += c[k + 2] * x2;
-    if (terms == 4) y += (c[k + 2] + c[k + 3] * x) * x2;
-    return y;
-  };
-  constexpr int LAST = N % STRIDE ? N % STRIDE : STRIDE;
-  V y = block(N - LAST, LAST);
-  for (int k = N - LAST - STRIDE; k >= 0; k -= STRIDE) y = y * step + block(k, STRIDE);
-  return y;
-}
-
-// log2(1+v) for v from 1/sqrt 2 - 1 to sqrt 2 - 1.
-template <class T> INLINE Vec<T> log2_1p(Vec<T> v) {
-  if constexpr (sizeof(T) == 4) return polynomial<4>(v, Number<T>::LOG2) * v;
-  const Vec<T> y = v / (v + T(2));
-  return polynomial<4>(y * y, Number<T>::LOG2) * y;
-}
-
-template <class T> struct Logarithm { Vec<T> whole, part; };
-
-// log2(a/m). A power of two brings a between m / sqrt 2 and m sqrt 2; there a - m is exact.
-template <class T> struct Ratio {
-  Vec<T> m, inverse;
-  Bits<T> low;
-  INLINE explicit Ratio(Vec<T> m)
-      : m(m), inverse(m == 0 ? Vec<T>{} : 1 / m), low(as<Bits<T>>(m * T(SQRT_HALF))) {}
-
-  INLINE Vec<T> of(Vec<T> a) const { return a == m ? all(T(1)) : a * inverse; }
-  INLINE Logarithm<T> log2(Vec<T> a) const {
-    const Ints<T> shift = as<Ints<T>>(as<Bits<T>>(a) - low) >> Number<T>::DIGITS;
-    const Vec<T> near = as<Vec<T>>(as<Bits<T>>(a) - (as<Bits<T>>(shift) << Number<T>::DIGITS));
-    return {__builtin_convertvector(shift, Vec<T>), log2_1p<T>((near - m) * inverse)};
-  }
-};
-
-// 2^x for x of at most 0, or -0 to 0 more by rounding: x is whole + part, where part is small.
-template <class T> INLINE Vec<T> exp2(Vec<T> whole, Vec<T> part) {
-  const T magic = T(1.5) * T(typename Number<T>::Int(1) << Number<T>::DIGITS);  // rounds when added
-  // The larger of two negative numbers has the smaller bits.
-  whole = as<Vec<T>>(smaller(as<Bits<T>>(whole), as<Bits<T>>(all(T(Number<T>::LOWEST)))));
-  const Vec<T> rounded = whole + part + magic;
-  const Vec<T> f = whole - (rounded - magic) + part;
-  const Vec<T> y = f * polynomial<2>(f, Number<T>::EXP2) + T(1);
-  return as<Vec<T>>(as<Bits<T>>(y) + (as<Bits<T>>(rounded) << Number<T>::DIGITS));
-}
-// The compiler leaves a sum with -0 out, as that changes nothing.
-template <class T> INLINE Vec<T> exp2(Vec<T> x) { return exp2<T>(x, all(T(-0.0))); }
-
-// (s/N)^(1/p), with what it is made of.
-template <class T> struct Root {
-  Vec<T> order_inverse, log_mean, value;
-  INLINE Root(Vec<T> p, Vec<T> s, Vec<T> n) {
-    // 1/p as a sum whose first part has few digits, so that its product with `whole` is exact.
-    const Vec<T> inverse = 1 / p;
-    const Vec<T> first = as<Vec<T>>(as<Ints<T>>(inverse) & Number<T>::FIRST_DIGITS);
-    const Vec<T> high = p < T(HUGE_ORDER) ? first : Vec<T>{};
-    const Vec<T> low = p < T(HUGE_ORDER) ? (1 - first * p) * inverse : Vec<T>{};
-    order_inverse = high + low;
-    const Logarithm<T> log = Ratio<T>(all(T(1))).log2(s / n);
-    log_mean = log.whole + log.part;
-    value = exp2<T>(log.whole * high, log.whole * low + log.part * order_inverse);
-    value += p * 0;  // NaN if p is
-  }
-};
 
 // ---------------------------------------------------------------- a few tiles of groups
 
@@ -209,9 +28,10 @@ template <class T> struct Root {
 // one it would wait for every result.
 template <class T> struct Chunk {
   int tiles;
+  bool weighted;             // by the weights in w, of which n is the sum; else every entry counts 1
   const int64_t* first;      // the first row of each tile, and the row behind the last tile
   const int64_t* last_row;   // SHARED: how many entries the last row of each tile has
-  T *b, *log;                // entries, which the backward turns into gradients; their L_i
+  T *b, *log, *w;            // entries, which the backward turns into gradients; their L_i; weights
   T *p, *n, *grad;           // per group: order, size, the gradient that arrives
   T *u, *dp;                 // per group: results
   T *m, *unit, *s, *moment;  // per group: largest entry, the same as scaled, sum, and sum with L_i
@@ -220,7 +40,8 @@ template <class T> struct Chunk {
 };
 
 // ROWS: the number of rows of every tile, if it is small; or 0.
-template <class T, bool SHARED, int ROWS> class Math {
+template <class T, bool SHARED, int ROWS> class Tiles {
+ protected:
   using V = Vec<T>;
   using I = Ints<T>;
   static constexpr int W = LANES<T>;
@@ -228,65 +49,7 @@ template <class T, bool SHARED, int ROWS> class Math {
   static constexpr T TIED = T(0.01);  // bits of D below which its terms are added up one by one
   Chunk<T> c;
 
- public:
-  explicit Math(const Chunk<T>& chunk) : c(chunk) {}
-
-  // u. Returns whether some lanes need double precision.
-  bool forward() {
-    I careful = {};
-    for (int t = 0; t < c.tiles; ++t) {
-      careful |= find_largest(t, false);
-      put(c.s, t, joined(sum_powers(t)));
-    }
-    each_vector([&](int g) {
-      const Root<T> root(load(c.p + g), load(c.s + g), load(c.n + g));
-      store(c.u + g, load(c.m + g) * root.value);
-    });
-    return SINGLE && any(careful);
-  }
-
-  // The gradients in b, and dp. Returns whether some lanes need double precision.
-  bool backward() {
-    I careful = {}, tied = {};
-    for (int t = 0; t < c.tiles; ++t) {
-      careful |= find_largest(t, true);
-      const Sums sums = sum_slopes(t);
-      put(c.s, t, joined(sums.power));
-      put(c.moment, t, joined(sums.moment));
-    }
-    each_vector([&](int g) {
-      const V p = load(c.p + g), m = load(c.m + g), s = load(c.s + g), grad = load(c.grad + g);
-      const Root<T> root(p, s, load(c.n + g));
-      const V k = m == m ? root.value : m, mean = load(c.moment + g) / s;
-      const V divergence = p * mean - root.log_mean;  // in bits
-      store(c.s + g, grad * k / s);
-      store(c.moment + g, mean);
-      store(c.u + g, ROWS == 2 && SINGLE ? divergence_of_two(g, p, divergence) : divergence);
-      const V slope = T(LN2) * k * root.order_inverse * root.order_inverse * grad;
-      store(c.dp + g, slope * (root.order_inverse == 0 ? V{} : m));
-      tied |= divergence < TIED;
-    });
-    if (c.wants_dp && any(tied)) {
-      if (ROWS != 2 || !SINGLE) separate_ties(careful);
-      if (c.has_center && SINGLE) find_rounded(careful);
-    }
-    each_vector([&](int g) { store(c.dp + g, load(c.dp + g) * load(c.u + g)); });
-    for (int t = 0; t < c.tiles; ++t) {
-      const V factor = get(c.s, t);
-      each_row(t, [&](T* b, T*) { store(b, load(b) * factor); });
-    }
-    return SINGLE && any(careful);
-  }
-
- private:
-  struct Sums {
-    V power = {}, moment = {};
-    void join(const Sums& other) { power += other.power, moment += other.moment; }
-  };
-  struct Spread {
-    V terms = {}, widest = {};
-    void join(const Spread& other) { terms += other.terms, widest = larger(widest, other.widest); }
-  };
+  explicit Tiles(const Chunk<T>& chunk) : c(chunk) {}
 
   // Rows, and numbers per group seen from a tile.
   int64_t rows(int t) const { return ROWS ? ROWS : c.first[t + 1] - c.first[t]; }
@@ -304,6 +67,9 @@ template <class T, bool SHARED, int ROWS> class Math {
     else store(of + t * W, v);
   }
   INLINE V joined(V sum) const { return SHARED ? all(sum_across<T>(sum)) : sum; }
+
+  // The weights of the row at b.
+  INLINE V weights_of(const T* b) const { return load(c.w + (b - c.b)); }
 
   // leaf(sums, b, log) for every row, added up pairwise.
   template <class S, class F> INLINE S add_up(int t, const F& leaf) const {
@@ -328,6 +94,104 @@ template <class T, bool SHARED, int ROWS> class Math {
     S sums = add_many<S>(b, log, half, leaf);
     sums.join(add_many<S>(b + half * W, log + half * W, count - half, leaf));
     return sums;
+  }
+
+  static V exp_of_small(V x) {
+    V y = all(T(1));
+    for (int k = SINGLE ? 2 : 6; k; --k) y = 1 + y * x / T(k);
+    return y;
+  }
+  static V iota() {
+    V v;
+    for (int k = 0; k < W; ++k) v[k] = T(k);
+    return v;
+  }
+};
+
+template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, SHARED, ROWS> {
+  using Base = Tiles<T, SHARED, ROWS>;
+  using typename Base::I, typename Base::V;
+  using Base::c, Base::W, Base::SINGLE, Base::TIED, Base::rows, Base::start, Base::each_row, Base::each_vector;
+  using Base::get, Base::put, Base::joined, Base::weights_of, Base::exp_of_small, Base::iota;
+
+ public:
+  explicit Math(const Chunk<T>& chunk) : Base(chunk) {}
+
+  // u. Returns whether some lanes need double precision.
+  bool forward() {
+    I careful = {};
+    for (int t = 0; t < c.tiles; ++t) {
+      careful |= find_largest(t, false);
+      careful |= keep_sums(t, sum_powers(t));
+    }
+    each_vector([&](int g) {
+      const Root<T> root(load(c.p + g), load(c.s + g), load(c.n + g));
+      store(c.u + g, load(c.m + g) * value_of(root, g));
+    });
+    return SINGLE && any(careful);
+  }
+
+  // The gradients in b, and dp. Returns whether some lanes need double precision.
+  bool backward() {
+    I careful = {}, tied = {};
+    for (int t = 0; t < c.tiles; ++t) {
+      careful |= find_largest(t, true);
+      const Sums sums = sum_slopes(t);
+      careful |= keep_sums(t, sums);
+      put(c.moment, t, joined(sums.moment));
+    }
+    each_vector([&](int g) {
+      const V p = load(c.p + g), m = load(c.m + g), s = load(c.s + g), grad = load(c.grad + g);
+      const Root<T> root(p, s, load(c.n + g));
+      const V k = m == m ? value_of(root, g) : m, mean = load(c.moment + g) / s;
+      const V divergence = p * mean - root.log_mean;  // in bits
+      store(c.s + g, grad * k / s);
+      store(c.moment + g, mean);
+      store(c.u + g, ROWS == 2 && SINGLE ? divergence_of_two(g, p, divergence) : divergence);
+      const V slope = T(LN2) * k * root.order_inverse * root.order_inverse * grad;
+      store(c.dp + g, slope * (root.order_inverse == 0 ? V{} : m));
+      tied |= divergence < TIED;
+    });
+    if (c.wants_dp && any(tied)) {
+      if (ROWS != 2 || !SINGLE) separate_ties(careful);
+      if (c.has_center && SINGLE) find_rounded(careful);
+    }
+    each_vector([&](int g) { store(c.dp + g, load(c.dp + g) * load(c.u + g)); });
+    for (int t = 0; t < c.tiles; ++t) {
+      const V factor = get(c.s, t);
+      each_row(t, [&](T* b, T*) { store(b, load(b) * factor); });
+    }
+    return SINGLE && any(careful);
+  }
+
+ private:
+  struct Sums {
+    V power = {}, moment = {}, weight = {};
+    void join(const Sums& other) {
+      power += other.power, moment += other.moment;
+      if (WEIGHTED) weight += other.weight;
+    }
+  };
+  struct Spread {
+    V terms = {}, widest = {};
+    void join(const Spread& other) { terms += other.terms, widest = larger(widest, other.widest); }
+  };
+
+  INLINE V value_of(const Root<T>& root, int g) const {
+    return exp2<T>(root.whole, root.part) + load(c.p + g) * 0;  // NaN if p is
+  }
+
+  // s, and n if there are weights; returns the lanes that need double precision.
+  INLINE I keep_sums(int t, const Sums& sums) const {
+    const V s = joined(sums.power);
+    put(c.s, t, s);
+    if constexpr (!WEIGHTED) return I{};
+    const V n = joined(sums.weight);
+    put(c.s, t, n == 0 ? all(T(1)) : s), put(c.n, t, n == 0 ? all(T(1)) : n);
+    // A zero counts as 2^-47: that must not show, whatever it weighs.
+    const I unusual = (n != 0) & ~((n > T(1e-30)) & (n < T(1e30)) & (s > n * T(1e-6)));
+    if constexpr (SINGLE) c.careful[t] |= unusual;
+    return unusual;
   }
 
   // m and unit, the largest |b_i|; returns the lanes that need double precision. Bits of
@@ -357,7 +221,7 @@ template <class T, bool SHARED, int ROWS> class Math {
       unusual |= (m != 0) & ~((m > T(8e-25)) & (m < T(1e24)));
       // Beyond an order of 64 the rounding of z - center would show in the gradient.
       if (backward && c.has_center) unusual |= get(c.p, t) > T(64);
-      c.careful[t] = unusual;
+      c.careful[t] = unusual |= c.careful[t];  // where the order is below 1
     } else {
       unusual |= ((m != 0) & (m < T(0x1p-900))) | (m > T(1.7976931348623157e308));
       if (any(unusual)) rescale(t, m);
@@ -380,23 +244,27 @@ template <class T, bool SHARED, int ROWS> class Math {
     put(c.p, t, infinite ? all(T(HUGE_ORDER)) : get(c.p, t));
   }
 
-  INLINE V sum_powers(int t) const {
+  INLINE Sums sum_powers(int t) const {
     const V p = get(c.p, t);
     const Ratio<T> ratio(get(c.unit, t));
-    return add_up<Sums>(t, [&](Sums& sums, T* b, T*) __attribute__((always_inline)) {
-             const Logarithm<T> log = ratio.log2(absolute<T>(load(b)));
-             sums.power += exp2<T>(p * (log.whole + log.part));
-           }).power;
+    return this->template add_up<Sums>(t, [&](Sums& sums, T* b, T*) __attribute__((always_inline)) {
+      const Logarithm<T> log = ratio.log2(absolute<T>(load(b)));
+      const V power = exp2<T>(p * (log.whole + log.part));
+      if constexpr (WEIGHTED) sums.power += power * weights_of(b), sums.weight += weights_of(b);
+      else sums.power += power;
+    });
   }
 
   // sum 2^(p L) and sum 2^(p L) L; the entries become sign(b) 2^((p-1) L).
   INLINE Sums sum_slopes(int t) const {
     const V less_1 = get(c.p, t) - T(1);
     const Ratio<T> ratio(get(c.unit, t));
-    return add_up<Sums>(t, [&](Sums& sums, T* at, T* log_at) __attribute__((always_inline)) {
+    return this->template add_up<Sums>(t, [&](Sums& sums, T* at, T* log_at) __attribute__((always_inline)) {
       const V b = load(at), a = absolute<T>(b);
       const Logarithm<T> parts = ratio.log2(a);
-      const V log = parts.whole + parts.part, slope = exp2<T>(less_1 * log);
+      const V log = parts.whole + parts.part;
+      V slope = exp2<T>(less_1 * log);
+      if constexpr (WEIGHTED) slope *= weights_of(at), sums.weight += weights_of(at);
       const V power = ratio.of(a) * slope;
       sums.power += power;
       sums.moment += power * log;
@@ -405,8 +273,8 @@ template <class T, bool SHARED, int ROWS> class Math {
     });
   }
 
-  // D where it is small, without cancellation. With d_i = sum_j w_j x_j - x_i and x_i = ln 2^(p L_i),
-  // the weights are exp(D - d_i) / N, and D = log(1 + sum_i w_i (exp(d_i) - 1 - d_i)).
+  // D where it is small, without cancellation. With d_i = sum_j v_j x_j - x_i and x_i = ln 2^(p L_i),
+  // the shares v_i are w_i exp(D - d_i) / n, and D = log(1 + sum_i v_i (exp(d_i) - 1 - d_i)).
   void separate_ties(I& careful) const {
     for (int t = 0; t < c.tiles; ++t) {
       const V divergence = get(c.u, t), n = get(c.n, t);
@@ -414,10 +282,13 @@ template <class T, bool SHARED, int ROWS> class Math {
       if (!any(tied)) continue;
       const V scale = get(c.p, t) * T(LN2), mean = get(c.moment, t);
       const T* last = c.log + (start(t) + rows(t) - 1) * W;
-      Spread spread = add_up<Spread>(t, [&](Spread& sums, T*, T* log) {
+      Spread spread = this->template add_up<Spread>(t, [&](Spread& sums, T* b, T* log) {
         const V d = scale * (mean - load(log));
         V square = d * d, term = square * polynomial<4>(d, Number<T>::SERIES);
-        if (SHARED && log == last) {
+        if constexpr (WEIGHTED) {
+          const V w = weights_of(b);
+          term *= w, square = w == 0 ? V{} : square;
+        } else if (SHARED && log == last) {
           const V lane = iota();
           const I inside = lane < T(c.last_row[t]);
           square = inside ? square : V{}, term = inside ? term : V{};
@@ -428,7 +299,7 @@ template <class T, bool SHARED, int ROWS> class Math {
       if (SHARED) spread.widest = all(across<T>(spread.widest, [](T x, T y) { return x > y ? x : y; }));
       const V exact = log2_1p<T>(joined(spread.terms) * exp_of_small(divergence * T(LN2)) / n);
       // The series is for few: where an entry is far from the others, or left out of n, digits help.
-      const I near = (spread.widest < T(0.5)) & (n == (SHARED ? n : all(T(rows(t)))));
+      const I near = (spread.widest < T(0.5)) & (n == (SHARED || WEIGHTED ? n : all(T(rows(t)))));
       put(c.u, t, (tied & near) ? exact : divergence);
       if constexpr (SINGLE) {
         c.careful[t] |= tied & ~near;
@@ -458,16 +329,6 @@ template <class T, bool SHARED, int ROWS> class Math {
       c.careful[t] |= rounded;
       careful |= rounded;
     }
-  }
-  static V exp_of_small(V x) {
-    V y = all(T(1));
-    for (int k = SINGLE ? 2 : 6; k; --k) y = 1 + y * x / T(k);
-    return y;
-  }
-  static V iota() {
-    V v;
-    for (int k = 0; k < W; ++k) v[k] = T(k);
-    return v;
   }
 };
 

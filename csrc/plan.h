@@ -25,15 +25,18 @@ struct Space {
 };
 
 struct Plan {
-  Type type;            // of z, u, dz; orders and centres are float64 beside float64, else float32
+  Type type;            // of z, u, dz; the others are float64 beside float64, else float32
   bool shared = false;  // the lanes of a vector share one group, whose entries are contiguous
   int64_t rows = 1;     // entries of a group; of the largest, if there are offsets
   int64_t lanes = 1;    // groups along the dimension that is spread over the lanes
   int dims = 0;         // the other dimensions of the groups
   int64_t sizes[MOST_DIMS] = {};
-  Operand z, p, center, u, dz, dp, dcenter;  // a backward reads in u the gradient that arrives
-  int64_t dp_size = 0, dcenter_size = 0;     // 0: not wanted
+  Operand z, p, center, weight, u, dz, dp, dcenter;  // a backward reads in u the gradient that arrives
+  Operand dweight;                        // one for each entry of z
+  bool mask = false;                      // weights are booleans
+  int64_t dp_size = 0, dcenter_size = 0;  // 0: not wanted
   const int64_t* offsets = nullptr;  // group g of the first dimension has the rows from offsets[g] on
+  const int64_t* rows_at = nullptr;  // which rows of z these are, if not the rows themselves
   int spaces = 0;                    // windows
   Space space[MOST_SPACE] = {};
   bool count_include_pad = true;

@@ -14,9 +14,10 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 ARROW = """
-reference ops
-functional orders start optim
-layers dropout recurrence
+reference ops arguments
+segments orders start optim
+functional
+windows layers dropout recurrence
 pooling mlp
 rnn
 diagnosis geometry sklearn integrations

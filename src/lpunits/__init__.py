@@ -12,6 +12,15 @@ from lpunits.mlp import MLP
 from lpunits.orders import param_groups
 from lpunits.pooling import GlobalLpPool, LpPool, LpPool1d, LpPool2d, LpPool3d
 from lpunits.rnn import DOTRNN, DTRNN
+from lpunits.segments import segment_lp_pool
+from lpunits.windows import (
+    adaptive_lp_pool1d,
+    adaptive_lp_pool2d,
+    adaptive_lp_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+)
 
 if TYPE_CHECKING:
     from lpunits import geometry
@@ -38,10 +47,17 @@ __all__ = [
     "LpPool2d",
     "LpPool3d",
     "MaxoutLinear",
+    "adaptive_lp_pool1d",
+    "adaptive_lp_pool2d",
+    "adaptive_lp_pool3d",
     "diagnose",
     "geometry",
     "lp_pool",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
     "maxout",
     "optim",
     "param_groups",
+    "segment_lp_pool",
 ]

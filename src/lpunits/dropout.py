@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lpunits.functional import inside_a_transform
+from lpunits.arguments import inside_a_transform
 from lpunits.ops import compiled, ops
 
 

@@ -1,4 +1,4 @@
-r"""The two operations: :func:`lp_pool`, the normalised Lp norm of a group, and :func:`maxout`.
+r"""The two operations: :func:`lp_pool`, the mean of order p of a group, and :func:`maxout`.
 
 They check their arguments and call an operator of :mod:`lpunits.ops`, eagerly and in compiled and
 exported graphs. Where something has to see inside, a ``torch.func`` transform, forward-mode
@@ -6,32 +6,54 @@ differentiation, ONNX or a second derivative, the same numbers come from
 :func:`lpunits.ops.plain.differentiable`, which is made of ordinary operations of torch.
 """
 
-from numbers import Real
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from lpunits.arguments import (
+    check_floating,
+    check_like_z,
+    check_order_shape,
+    checked_dims,
+    checked_order,
+    checked_weight,
+    inside_a_transform,
+    recorded,
+)
 from lpunits.ops import ops, plain
-from lpunits.ops.rules import again, pool_gradients
+from lpunits.ops.rules import pool_gradients, pool_gradients_again
+from lpunits.segments import pool_rows
 
 
-def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: int = -1) -> Tensor:
-    r"""The normalised Lp norm of the groups of values along one dimension.
+def lp_pool(
+    z: Tensor,
+    p: Tensor | float,
+    *,
+    center: Tensor | None = None,
+    dim: int | Sequence[int] = -1,
+    keepdim: bool = False,
+    mask: Tensor | None = None,
+    weight: Tensor | None = None,
+) -> Tensor:
+    r"""The mean of order p of the absolute values of each group: for p >= 1 a normalised Lp norm.
 
-    .. math:: u = \Bigl( \frac{1}{N} \sum_{i=1}^{N} |z_i - c_i|^p \Bigr)^{1/p}
+    .. math:: u = \Bigl( \frac{\sum_i w_i |z_i - c_i|^p}{\sum_i w_i} \Bigr)^{1/p}
 
-    It is the mean of absolute values at p = 1, the root mean square at p = 2, and the largest
-    absolute value at p = inf. It is exact for every input: no power of z is ever formed, so nothing
-    overflows, and a group of zeros gives 0 with gradients of 0. At p = inf equal maxima share the
-    gradient, as in :func:`torch.amax`. A group that holds a NaN gives NaN, one that holds an
-    infinity gives inf.
+    It is the mean of absolute values at p = 1, the root mean square at p = 2, the largest absolute
+    value at p = inf, the geometric mean at p = 0, the harmonic mean at p = -1, and the smallest
+    absolute value at p = -inf. It is exact for every input: no power of z is ever formed, so
+    nothing overflows, and a group of zeros gives 0 with gradients of 0. At p = inf equal maxima
+    share the gradient, as in :func:`torch.amax`. A group that holds a NaN gives NaN; one that holds
+    an infinity gives inf if p >= 0. For p <= 0 a zero in the group gives 0, with gradients of 0.
 
     >>> import math
     >>> z = torch.tensor([[3.0, -4.0], [0.0, 0.0]])
     >>> lp_pool(z, 1), lp_pool(z, 2), lp_pool(z, math.inf)
     (tensor([3.5000, 0.0000]), tensor([3.5355, 0.0000]), tensor([4., 0.]))
+    >>> lp_pool(z, 0), lp_pool(z, -math.inf)
+    (tensor([3.4641, 0.0000]), tensor([3., 0.]))
 
     One order per unit, here for a batch of 7 with 5 filters for each of 3 units:
 
@@ -39,25 +61,53 @@ def lp_pool(z: Tensor, p: Tensor | float, *, center: Tensor | None = None, dim: 
     >>> lp_pool(torch.randn(7, 5, 3), p, center=torch.zeros(5, 3), dim=1).shape
     torch.Size([7, 3])
 
+    Sequences of several lengths, which share a tensor. What the mask leaves out counts for nothing,
+    NaN and inf included, and gets a gradient of 0; of a sequence with nothing in it, the mean is 0:
+
+    >>> z = torch.tensor([[3.0, 4.0, math.nan], [5.0, math.inf, math.nan]])
+    >>> lp_pool(z, 2, mask=torch.arange(3) < torch.tensor([[2], [1]]))
+    tensor([3.5355, 5.0000])
+
+    A jagged tensor (``torch.nested``) needs no mask: its ragged dimension is pooled as it is.
+
     Args:
         z: The values, a tensor of any shape and floating dtype; the result has the same dtype.
-        p: The order: a number from 1 to inf, or a tensor that broadcasts to the result (one per
-            unit, one per sample). The entries of a tensor are taken as they are.
+        p: The order: a number from -inf to inf, or a tensor that broadcasts to the result (one per
+            unit, one per sample).
         center: Subtracted from z before anything else; broadcasts to z.
-        dim: The dimension that is pooled away.
+        dim: The dimension that is pooled away, or several.
+        keepdim: Whether the pooled dimensions stay, with size 1.
+        mask: Booleans that broadcast to z: which entries count.
+        weight: How much each entry counts, not negative; broadcasts to z. An entry of weight 0 is
+            left out like one that is masked.
     """
+    if isinstance(z, Tensor) and z.is_nested:
+        return _pool_jagged(z, p, dim, keepdim, center=center, mask=mask, weight=weight)
     check_floating("z", z)
-    dim = _checked_dim(z.shape, dim)
-    p = _checked_order(p, z, dim)
+    dims = checked_dims(z.shape, dim)
+    p = checked_order(p, z, dims, keepdim)
     if center is not None:
         check_floating("center", center)
-        _check_center(center.shape, z.shape)
-        _check_device("center", center, z)
-    if inside_a_transform(z, p, center):
-        return plain.differentiable(z, p, center, dim)
-    if torch._C._are_functorch_transforms_active() or recorded():
-        return ops.lp_pool(z, p, center, dim)  # type: ignore[no-any-return]
-    return _LpPool.apply(z, p, center, dim)  # type: ignore[no-any-return, no-untyped-call]
+        check_like_z("center", center, z)
+    if mask is not None or weight is not None:
+        weight = checked_weight(mask, weight, z)
+    first = dims[0]
+    if len(dims) > 1:
+        shape, rank = z.shape, z.ndim
+        z = _merged(z, dims)
+        p = _merged(p[(None,) * (rank - p.ndim)], dims) if p.ndim else p
+        center = None if center is None else _merged(center.expand(shape), dims)
+        weight = None if weight is None else _merged(weight.expand(shape), dims)
+    if inside_a_transform(z, p, center, weight):
+        u = plain.differentiable(z, p, center, first, weight)
+    elif torch._C._are_functorch_transforms_active() or recorded():
+        u = ops.lp_pool(z, p, center, first, weight)
+    else:
+        u = _LpPool.apply(z, p, center, first, weight)  # type: ignore[no-untyped-call]
+    if keepdim:
+        for d in dims:
+            u = u.unsqueeze(d)
+    return u
 
 
 def maxout(z: Tensor, dim: int = -1) -> Tensor:
@@ -69,7 +119,9 @@ def maxout(z: Tensor, dim: int = -1) -> Tensor:
     tensor([ 3., -1.])
     """
     check_floating("z", z)
-    return z.amax(_checked_dim(z.shape, dim))
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise TypeError(f"dim must be an integer, got {dim!r}")
+    return z.amax(checked_dims(z.shape, dim))
 
 
 class _LpPool(torch.autograd.Function):
@@ -79,143 +131,58 @@ class _LpPool(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
-        ctx.save_for_backward(z, p, center)
+    def forward(
+        ctx: Any, z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(z, p, center, weight)
         ctx.dim = dim
         with torch._C._AutoDispatchBelowAutograd():
-            return ops.lp_pool.default(z, p, center, dim)  # type: ignore[no-any-return]
+            return ops.lp_pool.default(z, p, center, dim, weight)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        z, p, center = ctx.saved_tensors
-        needs = ctx.needs_input_grad[:3]
-        if not torch.is_grad_enabled():
-            if center is not None and needs[2] and center.shape == z.shape:
-                # There is nothing to add up, so that the operator need not make sums.
-                dz, dp, _ = pool_gradients(grad, z, p, center, ctx.dim, (True, needs[1], False))
-                assert dz is not None
-                return dz, dp, -dz.to(center.dtype), None
-            return *pool_gradients(grad, z, p, center, ctx.dim, needs), None
-        # The caller wants to differentiate the gradient again (create_graph=True).
-        dim = ctx.dim
-        function = lambda z, p, center: plain.differentiable(z, p, center, dim)  # noqa: E731
-        return *again(function, (z, p, center), needs, grad), None
+        z, p, center, weight = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # create_graph=True
+            return pool_gradients_again(grad, z, p, center, ctx.dim, weight, needs)
+        if center is not None and needs[2] and center.shape == z.shape:
+            # There is nothing to add up, so that the operator need not make sums.
+            needs = (True, needs[1], False, False, needs[4])
+            dz, dp, *_, dweight = pool_gradients(grad, z, p, center, ctx.dim, weight, needs)
+            assert dz is not None
+            return dz, dp, -dz.to(center.dtype), None, dweight
+        return pool_gradients(grad, z, p, center, ctx.dim, weight, needs)
 
 
-def lp_pool_windows(
-    z: Tensor,
-    p: Tensor,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
+def _merged(t: Tensor, dims: Sequence[int]) -> Tensor:
+    """The dimensions as one, where the first of them is."""
+    first, last = dims[0], dims[0] + len(dims) - 1
+    return t.movedim(tuple(dims), tuple(range(first, last + 1))).flatten(first, last)
+
+
+def _pool_jagged(
+    z: Any, p: Tensor | float, dim: int | Sequence[int], keepdim: bool, **others: Tensor | None
 ) -> Tensor:
-    """:func:`lp_pool` of windows that slide over the last dimensions of z, an order per channel.
-
-    z is ``(batch, channels, ...)``, with zeros around it that count.
-    """
-    _check_device("order", p, z)
-    if torch._C._get_tracing_state() and torch.onnx.is_in_onnx_export():
-        raise NotImplementedError(
-            "torch.onnx.export(dynamo=False) has no windows of every size: use dynamo=True"
+    """The ragged dimension of a jagged tensor, or one that is behind it."""
+    if z.layout != torch.jagged or z._ragged_idx != 1 or z.lengths() is not None:
+        raise TypeError(
+            "z must be an ordinary tensor, or a jagged one, ragged along dimension 1 and without "
+            f"gaps, got a nested one with layout {z.layout}"
         )
-    windows = (size, stride, padding, (1,) * len(size), False, True)
-    if inside_a_transform(z, p):
-        return plain.pool_nd(z, p, *windows)
-    return ops.lp_pool_nd(z, p, *windows)  # type: ignore[no-any-return]
-
-
-def inside_a_transform(*tensors: Tensor | None) -> bool:
-    """Whether someone has to see what an operator is made of."""
-    if torch._C._are_functorch_transforms_active() and not _batching():
-        return True
-    if recorded():
-        return torch.onnx.is_in_onnx_export()
-    return forward_ad._current_level >= 0 and any(
-        t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors
-    )
-
-
-def recorded() -> bool:
-    """Whether a graph is being made of what is called."""
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-
-
-def _batching() -> bool:
-    """Whether vmap is the only transform: there is a rule for it."""
-    levels = torch._C._functorch.get_interpreter_stack()
-    return levels is not None and all(
-        level.key() == torch._C._functorch.TransformType.Vmap for level in levels
-    )
-
-
-def check_floating(name: str, value: object) -> None:
-    """Raise TypeError unless the argument ``name`` is a floating-point tensor."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a floating-point tensor, got {type(value).__name__}")
-    if value.is_nested:
-        raise TypeError(f"{name} must be an ordinary tensor, got a nested one: pool its parts")
-    if not value.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point tensor, got dtype {value.dtype}")
-
-
-def _checked_dim(shape: torch.Size, dim: int) -> int:
-    """``dim`` counted from the front."""
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise TypeError(f"dim must be an integer, got {dim!r}")
-    if not -len(shape) <= dim < len(shape):
-        raise ValueError(
-            f"dim must be one of the {len(shape)} dimensions of z, which has the shape "
-            f"{tuple(shape)}, got {dim}"
-        )
-    dim %= len(shape)
-    if shape[dim] == 0:
-        raise ValueError(f"z must hold at least one value along dim {dim}, got {tuple(shape)}")
-    return dim
-
-
-def _checked_order(p: Tensor | float, z: Tensor, dim: int) -> Tensor:
-    """``p`` as a tensor that broadcasts against z, with size 1 along ``dim``."""
-    if not isinstance(p, Tensor):
-        if isinstance(p, bool) or not isinstance(p, Real):
-            raise TypeError(f"p must be a number or a floating-point tensor, got {p!r}")
-        if not p >= 1:
-            raise ValueError(f"p must be a number from 1 to inf, got {p}")
-        dtype = torch.float64 if z.dtype == torch.float64 else torch.float32
-        return torch.full((), float(p), dtype=dtype, device=z.device)
-    check_floating("p", p)
-    _check_device("p", p, z)
-    missing = _missing_dim(p.shape, z.shape, dim)
-    return p if missing is None else p.unsqueeze(missing)
-
-
-def _missing_dim(p_shape: torch.Size, z_shape: torch.Size, dim: int) -> int | None:
-    """Where p needs one more dimension to broadcast against z, if anywhere."""
-    out = z_shape[:dim] + z_shape[dim + 1 :]
-    if not _broadcasts(p_shape, out):
-        raise ValueError(
-            f"p must broadcast to the shape {tuple(out)} of the result, "
-            f"got the shape {tuple(p_shape)}"
-        )
-    behind = len(out) - dim  # dimensions of the result behind the pooled one
-    return len(p_shape) - behind if len(p_shape) > behind else None
-
-
-def _check_device(name: str, t: Tensor, z: Tensor) -> None:
-    if t.device != z.device:
-        raise ValueError(f"{name} must be on the device of z, {z.device}, got {t.device}")
-
-
-def _check_center(shape: torch.Size, z_shape: torch.Size) -> None:
-    if not _broadcasts(shape, z_shape):
-        raise ValueError(
-            f"center must broadcast to the shape {tuple(z_shape)} of z, "
-            f"got the shape {tuple(shape)}"
-        )
-
-
-def _broadcasts(shape: torch.Size, target: torch.Size) -> bool:
-    """Whether ``shape`` can be expanded to ``target`` without enlarging it."""
-    if shape == target[len(target) - len(shape) :]:  # nearly always
-        return True
-    pairs = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(size in (1, goal) for size, goal in pairs)
+    for name, t in others.items():
+        if t is not None:
+            raise TypeError(f"{name} must be None where z is nested, got {type(t).__name__}")
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    pooled = tuple(d % z.ndim if -z.ndim <= d < z.ndim else d for d in dims)
+    values, offsets = z.values(), z.offsets()
+    if pooled == (1,):
+        if isinstance(p, Tensor):
+            check_order_shape(p, torch.Size((len(offsets) - 1, *values.shape[1:])))
+        else:
+            p = checked_order(p, values, (), False)
+        u = pool_rows(values, p, offsets)
+        return u.unsqueeze(1) if keepdim else u
+    if any(d < 2 for d in pooled):
+        raise ValueError(f"dim must be 1 or dimensions behind it where z is nested, got {dim!r}")
+    u = lp_pool(values, p, dim=tuple(d - 1 for d in pooled), keepdim=keepdim)
+    return torch.nested.nested_tensor_from_jagged(u, offsets)

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from lpunits.functional import check_floating, lp_pool, maxout
+from lpunits.arguments import check_floating, check_sizes
+from lpunits.functional import lp_pool, maxout
 from lpunits.orders import Ordered, Orders
 from lpunits.start import check_start, deviation, draw_, projections, spread, spread_
 
@@ -198,12 +199,3 @@ def _parameter(
     shape: tuple[int, ...], device: torch.device | str | None, dtype: torch.dtype | None
 ) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-
-def check_sizes(**sizes: int) -> None:
-    """Raise TypeError or ValueError unless every argument given by name is a positive integer."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"{name} must be a positive integer, got {size!r}")
-        if size < 1:
-            raise ValueError(f"{name} must be a positive integer, got {size}")

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from lpunits.arguments import check_sizes
 from lpunits.dropout import Dropout, GaussianNoise
-from lpunits.layers import LpLinear, MaxoutLinear, check_sizes
+from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.orders import Orders
 
 ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lpunits.functional import lp_pool, lp_pool_windows
-from lpunits.layers import check_sizes
+from lpunits.arguments import check_sizes
+from lpunits.functional import lp_pool
 from lpunits.orders import Ordered, Orders
+from lpunits.windows import checked_windows, lp_pool1d, lp_pool2d, lp_pool3d
 
 
 class LpPool(Ordered):
@@ -76,16 +77,8 @@ class _LpPoolNd(Ordered):
         check_sizes(channels=channels)
         super().__init__(channels, order, learn_order, device, dtype)
         self.channels = channels
-        self.kernel_size = _per_dimension("kernel_size", kernel_size, self.spatial, least=1)
-        stride = kernel_size if stride is None else stride
-        self.stride = _per_dimension("stride", stride, self.spatial, least=1)
-        self.padding = _per_dimension("padding", padding, self.spatial, least=0)
-        for size, width in zip(self.kernel_size, self.padding, strict=True):
-            if width > size // 2:
-                raise ValueError(
-                    f"padding must be at most half of kernel_size {self.kernel_size}, "
-                    f"got {self.padding}"
-                )
+        windows = checked_windows(self.spatial, kernel_size, stride, padding, 1)
+        self.kernel_size, self.stride, self.padding, self.dilation = windows
         self.reset_parameters()
 
     def forward(self, z: Tensor) -> Tensor:
@@ -97,15 +90,8 @@ class _LpPoolNd(Ordered):
             )
         first = z.ndim - self.spatial
         _check_channels(z, first - 1, self.channels)
-        padded = [n + 2 * w for n, w in zip(z.shape[first:], self.padding, strict=True)]
-        if any(length < k for length, k in zip(padded, self.kernel_size, strict=True)):
-            raise ValueError(
-                f"input must be at least as large as kernel_size {self.kernel_size} after "
-                f"padding, got the shape {tuple(z.shape)}"
-            )
-        batch = z if first == 2 else z.unsqueeze(0)
-        u = lp_pool_windows(batch, self.order, self.kernel_size, self.stride, self.padding)
-        return u if first == 2 else u.squeeze(0)
+        pool = (lp_pool1d, lp_pool2d, lp_pool3d)[self.spatial - 1]
+        return pool(z, self.order, self.kernel_size, self.stride, self.padding)
 
     def extra_repr(self) -> str:
         """Sizes and orders."""
@@ -227,19 +213,3 @@ def _check_channels(z: Tensor, dim: int, channels: int) -> None:
             f"input must have channels={channels} as dimension {dim}, "
             f"got the shape {tuple(z.shape)}"
         )
-
-
-def _per_dimension(
-    name: str, value: int | Sequence[int], spatial: int, *, least: int
-) -> tuple[int, ...]:
-    values = tuple(value) if isinstance(value, Sequence) else (value,) * spatial
-    if (
-        len(values) != spatial
-        or any(isinstance(v, bool) or not isinstance(v, int) for v in values)
-        or min(values) < least
-    ):
-        raise ValueError(
-            f"{name} must be an integer of at least {least}, or one for each of {spatial} "
-            f"dimensions, got {value!r}"
-        )
-    return values

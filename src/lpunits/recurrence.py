@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from lpunits.functional import inside_a_transform, lp_pool
+from lpunits.arguments import inside_a_transform
+from lpunits.functional import lp_pool
 from lpunits.ops import ops
 
 ELEMENTWISE = ("relu", "sigmoid", "tanh")

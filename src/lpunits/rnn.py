@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from lpunits.arguments import check_floating, check_sizes
 from lpunits.dropout import Dropout
-from lpunits.functional import check_floating, lp_pool, maxout
-from lpunits.layers import LpLinear, MaxoutLinear, check_sizes
+from lpunits.functional import lp_pool, maxout
+from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.mlp import ACTIVATIONS, MLP
 from lpunits.orders import Orders
 from lpunits.recurrence import ELEMENTWISE, Layer, brief, recur

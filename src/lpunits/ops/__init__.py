@@ -3,9 +3,11 @@
 ==============  ====================================================================
 ``schemas.py``  their names and arguments
 ``plain.py``    plain torch, for every device and dtype
+``layouts.py``  windows and segments in plain torch
 ``cpu.py``      loads the compiled library (``csrc/``), which takes its place on CPUs
 ``cuda.py``     Triton, for CUDA
-``rules.py``    what torch has to know: shapes of results, derivatives, batching
+``rules.py``    what torch has to know: shapes of results, derivatives
+``batching.py`` and how ``vmap`` batches them
 ==============  ====================================================================
 
 A target is one file with the two functions ``forward`` and ``backward`` of ``plain.py``, and a line
@@ -19,20 +21,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lpunits.ops import plain, rules
+from lpunits.ops import batching, layouts, plain, rules
 from lpunits.ops.cpu import compiled, status
 from lpunits.ops.rules import decompositions
 from lpunits.ops.schemas import library, ops
 
-__all__ = ["compiled", "decompositions", "ops", "plain", "rules", "status"]
+__all__ = ["batching", "compiled", "decompositions", "layouts", "ops", "plain", "rules", "status"]
 
 
 def _implement(target: Callable[[], Any], key: str) -> None:
     """Register the functions of a target, which is not imported before it is needed."""
 
-    def forward(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
+    def forward(
+        z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None = None
+    ) -> Tensor:
         # Contiguous whatever z is, like the result of the compiled library.
-        return target().forward(z, p, center, dim).contiguous()  # type: ignore[no-any-return]
+        return target().forward(z, p, center, dim, weight).contiguous()  # type: ignore[no-any-return]
 
     def backward(
         grad: Tensor,
@@ -42,20 +46,28 @@ def _implement(target: Callable[[], Any], key: str) -> None:
         dim: int,
         need_p: bool,
         need_center: bool,
+        weight: Tensor | None = None,
+        need_weight: bool = False,
     ) -> tuple[Tensor, ...]:
-        found = target().backward(grad, z, p, center, dim, (True, need_p, need_center))
-        dz, dp, dcenter = (p.new_empty(0) if t is None else t for t in found)
-        return torch.empty_like(z).copy_(dz), dp, dcenter
+        needs = (True, need_p, need_center, need_weight)
+        dz, *found = target().backward(grad, z, p, center, dim, needs, weight)
+        return torch.empty_like(z).copy_(dz), *(p.new_empty(0) if t is None else t for t in found)
 
     def forward_out(
-        z: Tensor, p: Tensor, center: Tensor | None, dim: int, *, out: Tensor
+        z: Tensor,
+        p: Tensor,
+        center: Tensor | None,
+        dim: int,
+        weight: Tensor | None = None,
+        *,
+        out: Tensor,
     ) -> Tensor:
-        return out.copy_(target().forward(z, p, center, dim))
+        return out.copy_(target().forward(z, p, center, dim, weight))
 
     def backward_into(
         grad: Tensor, z: Tensor, p: Tensor, dim: int, need_p: bool, dz: Tensor
     ) -> Tensor:
-        found, dp, _ = backward(grad, z, p, None, dim, need_p, False)
+        found, dp, *_ = backward(grad, z, p, None, dim, need_p, False)
         dz.copy_(found)
         return dp
 
@@ -76,9 +88,10 @@ def _triton() -> Any:
 _implement(lambda: plain, "CompositeExplicitAutograd")
 _implement(_triton, "CUDA")
 for _name, _function in (
-    ("lp_pool_nd", plain.pool_nd),
-    ("lp_pool_nd_backward", plain.pool_nd_backward),
-    ("lp_pool_segments", plain.pool_segments),
-    ("lp_pool_segments_backward", plain.pool_segments_backward),
+    ("lp_pool_nd", layouts.pool_nd),
+    ("lp_pool_nd_backward", layouts.pool_nd_backward),
+    ("group_rows", layouts.group_rows),
+    ("lp_pool_segments", layouts.pool_segments),
+    ("lp_pool_segments_backward", layouts.pool_segments_backward),
 ):
     library.impl(_name, _function, "CompositeExplicitAutograd")

@@ -33,6 +33,9 @@ Broadcasts of p and center are read through their strides. Where these cannot be
 that varies with the width of an image but not with its height, say), they are copied, p to the size
 of the result and center to that of z.
 
+**Left to plain torch** are weights and masks, orders below 1, windows and segments. To know whether
+an order is below 1 takes a wait for the GPU.
+
 **Checked** with Triton's interpreter, and compiled for sm_80, but never run on a GPU: the speed is
 not known, and the block sizes are candidates for the autotuner, not measurements.
 """
@@ -50,6 +53,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lpunits.ops import plain
 from lpunits.ops.cuda_math import (
     INF,
     LN2,
@@ -334,11 +338,18 @@ def supports(z: Tensor) -> bool:
     return z.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
+def _serves(p: Tensor, weight: Tensor | None) -> bool:
+    """Whether the kernels know what is asked for; plain torch knows the rest."""
+    return weight is None and not bool((p < 1).any())
+
+
 def forward(
-    z: Tensor, p: Tensor, center: Tensor | None, dim: int, out: Tensor | None = None
+    z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None = None
 ) -> Tensor:
     """The pooled values, in the dtype of z."""
-    u = z.new_empty(z.shape[:dim] + z.shape[dim + 1 :]) if out is None else out
+    if not _serves(p, weight):
+        return plain.forward(z, p, center, dim, weight)
+    u = z.new_empty(z.shape[:dim] + z.shape[dim + 1 :])
     if u.numel():
         layout = _layout(z, p, center, dim)
         _launch(_forward, layout, layout.shape[0], z.contiguous(), u)
@@ -351,14 +362,16 @@ def backward(
     p: Tensor,
     center: Tensor | None,
     dim: int,
-    needs: tuple[bool, bool, bool],
-    out: Tensor | None = None,
+    needs: tuple[bool, ...],
+    weight: Tensor | None = None,
 ) -> Gradients:
-    """The gradients in z, p and center, each in its own dtype and shape."""
-    targets = [t if need else None for t, need in zip((z, p, center), needs, strict=True)]
+    """The gradients in z, p and center, each in its own dtype and shape, and by the weights."""
+    if not _serves(p, weight):
+        return plain.backward(grad, z, p, center, dim, needs, weight)
+    targets = [t if need else None for t, need in zip((z, p, center), needs, strict=False)]
     if not z.numel():
         dz, dp, dcenter = (None if t is None else torch.zeros_like(t) for t in targets)
-        return dz, dp, dcenter
+        return dz, dp, dcenter, None
     layout = _layout(z, p, center, dim)
     batch, outer, N, inner = layout.shape
     lanes = batch
@@ -369,7 +382,7 @@ def backward(
         lanes = batch  # the sums of a group's N centers do not fit in registers
 
     work = torch.promote_types(z.dtype, torch.float32)
-    dz = (z.new_empty(z.shape) if out is None else out) if needs[0] else None
+    dz = z.new_empty(z.shape) if needs[0] else None
     dp = z.new_empty(lanes, outer, 1, inner, dtype=torch.float64) if needs[1] else None
     dcenter = None if targets[2] is None else z.new_empty(lanes, outer, N, inner, dtype=work)
     _launch(_backward, layout, lanes, z.contiguous(), grad.contiguous(), dz, dp, dcenter)
@@ -383,7 +396,7 @@ def backward(
         shape = *rows, *z.shape[layout.batch_dims : dim], N, *z.shape[dim + 1 :]
         return partial.view(shape).sum_to_size(like.shape).to(like.dtype)
 
-    return dz, reduced(dp, targets[1], 1), reduced(dcenter, targets[2], N)
+    return dz, reduced(dp, targets[1], 1), reduced(dcenter, targets[2], N), None
 
 
 def _varies(t: Tensor | None, unit_dims: int) -> bool:

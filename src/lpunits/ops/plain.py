@@ -1,51 +1,54 @@
 r"""The operator in plain torch, for every device and dtype: a stable form, its own derivatives.
 
-Everything is written in the ratios ``r_i = |b_i| / m`` of ``b = z - center`` to the largest
-``m = max |b_i|`` of the group, so that nothing overflows, and ``s = sum_i r_i^p`` is from 1 to N:
+With ``b = z - center``, weights w with the sum n, and m, the entry that dominates (the largest
+``|b_i|``, or the smallest where p < 0), everything is written in ``l_i = log(|b_i| / m)``. So
+``p l_i`` is at most 0, and nothing overflows:
 
 .. math::
 
-    u = m (s / N)^{1/p}, \qquad
-    \frac{\partial u}{\partial b_i} = \mathrm{sign}(b_i) \frac{u}{m} \frac{r_i^{p-1}}{s}, \qquad
-    \frac{\partial u}{\partial p} = \frac{u}{p^2} \, \mathrm{KL}(w),
-    \quad w_i = \frac{r_i^p}{s}.
+    G = \log \frac{1}{n} \sum_i w_i e^{p l_i}, \qquad u = m e^{G/p}, \qquad
+    \frac{\partial u}{\partial b_i} = \mathrm{sign}(b_i) \frac{w_i}{n} e^{(p-1) l_i - G + G/p},
+    \qquad \frac{\partial u}{\partial w_i} = \frac{u}{n} \frac{e^{p l_i - G} - 1}{p},
+    \qquad \frac{\partial u}{\partial p} = \frac{u}{p^2} \, \mathrm{KL}(v),
+    \quad v_i = \frac{w_i}{n} e^{p l_i - G}.
 
-``KL(w) = sum_i w_i ln(N w_i)`` is how far the weights of the entries are from equal. ``p = inf``
-needs no case of its own: ``r^inf`` is 1 at the largest entries and 0 elsewhere.
+``KL(v) = sum_i v_i ln(n v_i / w_i)`` is how far the shares of the entries are from their weights.
+``p = inf`` needs no case of its own: ``e^{p l}`` is 1 at the largest entries and 0 elsewhere. Nor
+does p = 0: everything is smooth there, and is taken at 2^-300.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 LARGE_ORDER = (
     32  # r^p multiplies the rounding error of r by p: beyond, single precision loses digits
 )
 
 
-def forward(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
+def forward(
+    z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None = None
+) -> Tensor:
     """The pooled values, in the dtype of z.
 
-    Single precision serves float32 and half: u is a mean of the entries, in which the rounding
-    errors of their powers are divided by p again. Only what overflows needs double.
+    Single precision serves float32 and half from p = 1 on: there u is a mean of the entries, in
+    which the rounding errors of their powers are divided by p again. All else needs double.
     """
-    if z.dtype == torch.float64:
-        return _forward_in_double(z, p, center, dim)
+    if z.dtype == torch.float64 or weight is not None:
+        return _Mean.of(z, p, center, dim, weight).u.squeeze(dim).to(z.dtype)
     b = _centered(z, center, torch.float32)
     a = b.abs()
     m = a.amax(dim, keepdim=True)
     p = p.to(a.dtype)
     r = a.div_(torch.where(m == 0, 1, m))
     u = m * r.pow_(p).mean(dim, keepdim=True).pow(1 / p)
-    u, hard = u.squeeze(dim).to(z.dtype), ~m.squeeze(dim).isfinite()
+    u, hard = u.squeeze(dim).to(z.dtype), (~m.isfinite() | (p < 1)).squeeze(dim)
     if hard.any():
         where = hard.nonzero(as_tuple=True)
-        u[where] = _forward_in_double(*_groups(z, p, center, dim, where), dim=1)
+        u[where] = _Mean.of(*_groups(z, p, center, dim, where), 1).u.squeeze(1).to(z.dtype)
     return u
 
 
@@ -55,28 +58,35 @@ def backward(
     p: Tensor,
     center: Tensor | None,
     dim: int,
-    needs: tuple[bool, bool, bool],
+    needs: tuple[bool, ...],
+    weight: Tensor | None = None,
 ) -> Gradients:
-    """The gradients in z, p and center, each in its own dtype and shape.
+    """The gradients in z, p and center, each in its dtype and shape, and by each entry's weight.
 
     In single precision where that has the digits, and again in double for the groups where it has
-    not: large orders, entries that overflow or are nearly tied.
+    not: orders below 1 or large, entries that overflow or are nearly tied.
     """
-    if z.dtype == torch.float64:
-        db, slope = _slopes_in_double(grad.unsqueeze(dim), z, p, center, dim)
+    by_weight = None
+    if z.dtype == torch.float64 or weight is not None:
+        mean = _Mean.of(z, p, center, dim, weight)
+        db, slope = (grad.unsqueeze(dim) * t for t in mean.slopes(dim))
+        if weight is not None and needs[3:] == (True,):
+            by_weight = (grad.unsqueeze(dim) * mean.slopes_by_weight()).to(
+                torch.promote_types(z.dtype, torch.float32)
+            )
     else:
         db, slope, hard = _slopes_in_single(grad.unsqueeze(dim), z, p, center, dim, needs[1])
         if hard.any():
             where = hard.nonzero(as_tuple=True)
-            groups = _groups(z, p, center, dim, where)
-            db_again, slope_again = _slopes_in_double(grad[where].unsqueeze(1), *groups, 1)
+            again = _Mean.of(*_groups(z, p, center, dim, where), 1).slopes(1)
+            db_again, slope_again = (grad[where].unsqueeze(1) * t for t in again)
             db.movedim(dim, -1)[where] = db_again.to(db.dtype)
             slope.squeeze(dim)[where] = slope_again.squeeze(1)
     dz = db.to(z.dtype) if needs[0] else None
     dp = slope.sum_to_size(p.shape).to(p.dtype) if needs[1] else None
     if center is None or not needs[2]:
-        return dz, dp, None
-    return dz, dp, -db.sum_to_size(center.shape).to(center.dtype)
+        return dz, dp, None, by_weight
+    return dz, dp, -db.sum_to_size(center.shape).to(center.dtype), by_weight
 
 
 def wide_dtype(z: Tensor) -> torch.dtype:
@@ -115,7 +125,7 @@ def _slopes_in_single(
     db = b.sign().mul_(q).mul_(grad * k / s)
     # At p = inf nothing is rounded but z - center, which may change what is the largest.
     large = (p > LARGE_ORDER) & (p.isfinite() if center is None else True)
-    hard = ~m.isfinite() | large
+    hard = ~m.isfinite() | large | (p < 1)
     slow = (p > 1) & (p < 1.2)  # a power so slow that it counts when r is too small for a float
     if slow.any():
         hard = hard | (slow & ((a != 0) & (q == 0)).any(dim, keepdim=True))
@@ -135,183 +145,181 @@ def _slopes_in_single(
     return db, slope, (hard | ((divergence < least) & (mean != 0))).squeeze(dim)
 
 
-def _slopes_in_double(
-    grad: Tensor, z: Tensor, p: Tensor, center: Tensor | None, dim: int
-) -> tuple[Tensor, Tensor]:
-    """``grad`` times du/db and du/dp."""
-    b, p, m, r = _ratios(z, p, center, dim)
-    q = r.pow(p - 1)  # because r^p = r q loses nothing, and q is needed by itself
-    s = (r * q).sum(dim, keepdim=True)
-    k = (s / z.shape[dim]).pow(1 / p)
-    db = grad * b.sign() * (k * q / s)
-    slope = m * k * (_divergence(p * r.log(), dim) / p**2)
-    return db, grad * slope.where(p.isfinite(), 0)
+class _Mean(NamedTuple):
+    """The mean of any order, in double precision; the names of the formulas above."""
+
+    b: Tensor
+    p: Tensor
+    w: Tensor
+    n: Tensor
+    l: Tensor  # noqa: E741
+    y: Tensor  # p l
+    G: Tensor
+    u: Tensor
+    outside: Tensor  # entries without a gradient
+    dead: Tensor  # groups without a gradient
+
+    @classmethod
+    def of(
+        cls, z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None = None
+    ) -> "_Mean":
+        b = _centered(z, center, wide_dtype(z))
+        w = checked_weight(weight, b)
+        b = torch.where(w == 0, 0, b)
+        a, p = b.abs(), p.to(b.dtype)
+        n = w.expand_as(b).sum(dim, keepdim=True)
+        least = torch.where(w == 0, torch.inf, a).amin(dim, keepdim=True)
+        most = a.amax(dim, keepdim=True)
+        m = torch.where(p < 0, least, most)
+        dead = (n == 0) | (most == 0) | ((p <= 0) & (least == 0))
+        n = torch.where(n == 0, 1, n)
+        p = torch.where(m.isinf(), torch.inf, p)  # an infinite entry is the maximum
+        p = torch.where(p.abs() < 2.0**-300, 2.0**-300, p)
+        l = torch.where(a == m, 0, _log_ratio(a, m))  # noqa: E741
+        nowhere = ((a == 0) | a.isinf()) & (a != m)  # entries that count in n alone
+        y = torch.where(l == 0, 0, p * l).masked_fill(nowhere, -torch.inf)
+        less_1 = (w * y.expm1()).sum(dim, keepdim=True) / n
+        far = ((w * y.exp()).sum(dim, keepdim=True) / n).log()
+        G = torch.where(less_1 < -0.5, far, less_1.log1p())
+        root = (G / p / 2).exp()
+        u = torch.where(dead, 0, m * root * root)
+        outside = (w == 0) | (b == 0) | nowhere | dead
+        return cls(b, p, w, n, l, y, G, u, outside, dead)
+
+    def slopes(self, dim: int) -> tuple[Tensor, Tensor]:
+        """du/db and du/dp."""
+        share = self.w / self.n * (self.y - self.l - self.G + self.G / self.p).exp()
+        db = torch.where(self.outside, 0, self.b.sign() * share)
+        slope = self.u * (self._divergence(dim) / self.p / self.p)
+        return db, torch.where(self.dead | self.p.isinf(), 0, slope)
+
+    def slopes_by_weight(self) -> Tensor:
+        """du/dw."""
+        found = self.u / self.n * (self.y - self.G).expm1() / self.p
+        return torch.where((self.w == 0) | self.dead | self.p.isinf(), 0, found)
+
+    def _divergence(self, dim: int) -> Tensor:
+        """KL of the shares from the weights, exact also where the entries are nearly equal.
+
+        As the ``n v_i / w_i = 1 + t_i`` have the mean 1, it is the mean of ``(1 + t) log(1 + t) -
+        t``, whose terms are never negative: there is nothing left to cancel but inside a term with
+        small t, which is expanded.
+        """
+        t = (self.y - self.G).expm1()
+        small = t * t * (1 / 2 - t * (1 / 6 - t * (1 / 12 - t / 20)))
+        terms = torch.where(t.abs() < 1e-3, small, torch.special.xlog1py(1 + t, t) - t)
+        return (self.w * terms).sum(dim, keepdim=True) / self.n
 
 
-def _forward_in_double(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
-    _, p, m, r = _ratios(z, p, center, dim)
-    return (m * r.pow(p).mean(dim, keepdim=True).pow(1 / p)).squeeze(dim).to(z.dtype)
+def checked_weight(weight: Tensor | None, like: Tensor) -> Tensor:
+    """The weights, 1 where there are none; a negative one, which is an error, becomes NaN.
 
-
-def _ratios(
-    z: Tensor, p: Tensor, center: Tensor | None, dim: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """b, p, m and r."""
-    b = _centered(z, center, wide_dtype(z))
-    a = b.abs()
-    m = a.amax(dim, keepdim=True)
-    p = torch.where(m.isinf(), torch.inf, p.to(b.dtype))  # an infinite entry is the maximum
-    return b, p, m, torch.where(a == m, 1, a / m)  # 1 also where m is 0 or inf
-
-
-def _divergence(x: Tensor, dim: int) -> Tensor:
-    """KL of the weights ``w = softmax(x)`` from equal weights, exact also where w is nearly equal.
-
-    As the ``N w_i = 1 + t_i`` have the mean 1, it is the mean of ``(1 + t) log(1 + t) - t``, whose
-    terms are never negative: there is nothing left to cancel but inside a term with small t, which
-    is expanded.
+    What is 0 is left out, and has no gradient.
     """
-    e = x.expm1()
-    mean = e.mean(dim, keepdim=True)
-    t = (e - mean) / (1 + mean)
-    small = t * t * (1 / 2 - t * (1 / 6 - t * (1 / 12 - t / 20)))
-    terms = torch.where(t.abs() < 1e-3, small, torch.special.xlog1py(1 + t, t) - t)
-    return terms.mean(dim, keepdim=True)
+    if weight is None:
+        return like.new_ones(())
+    w = weight.to(like.dtype)
+    if weight.dtype == torch.bool:
+        return w
+    return torch.where(w == 0, 0, torch.where(w < 0, torch.nan, w))
+
+
+def _log_ratio(a: Tensor, m: Tensor) -> Tensor:
+    """``log(a / m)``, from the exact difference where they are near, and without overflow."""
+    near = (a < 2 * m) & (m < 2 * a)
+    ratio = a / m
+    far = torch.where((ratio > 1e-300) & (ratio < 1e300), ratio.log(), a.log() - m.log())
+    return torch.where(near, ((a - m) / m).log1p(), far)
 
 
 # ---------------------------------------------------------------- differentiable by torch itself
 
 
-def differentiable(z: Tensor, p: Tensor, center: Tensor | None, dim: int) -> Tensor:
-    """The stable form in operations that every transform of torch can see through.
+class Dense:
+    """Groups along a dimension; what is per group keeps it, with size 1."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def sum(self, t: Tensor) -> Tensor:
+        """The sum of each group."""
+        return t.sum(self.dim, keepdim=True)
+
+    def extremes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """The smallest of one and the largest of the other in each group."""
+        return low.amin(self.dim, keepdim=True), high.amax(self.dim, keepdim=True)
+
+    def spread(self, t: Tensor) -> Tensor:
+        """What is per group, as it belongs to the entries."""
+        return t
+
+
+class Segments(Dense):
+    """Groups of rows, by the group that each row belongs to."""
+
+    def __init__(self, group: Tensor, count: int) -> None:
+        self.group, self.count = group, count
+
+    def sum(self, t: Tensor) -> Tensor:  # noqa: D102
+        return t.new_zeros(self.count, *t.shape[1:]).index_add(0, self.group, t)
+
+    def extremes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        index = self.group.reshape(-1, *[1] * (low.ndim - 1)).expand_as(low)
+        empty = low.new_zeros(self.count, *low.shape[1:])
+        least = (empty + torch.inf).scatter_reduce(0, index, low, "amin")
+        return least, empty.scatter_reduce(0, index, high, "amax")
+
+    def spread(self, t: Tensor) -> Tensor:  # noqa: D102
+        return t[self.group]
+
+
+def differentiable(
+    z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None = None
+) -> Tensor:
+    """The stable form in operations that every transform of torch can see through."""
+    b = _centered(z, center, wide_dtype(z))
+    return mean_of(b, p, weight, Dense(dim)).squeeze(dim).to(z.dtype)
+
+
+def mean_of(b: Tensor, p: Tensor, weight: Tensor | None, over: Dense) -> Tensor:
+    """The mean of each group; what transforms differentiate.
 
     Its value does not depend on the scale by which the group is divided, so the scale counts as a
-    constant. Entries that are exactly 0 are kept out of the powers: the derivative of ``0^p`` would
-    be NaN, while the norm's is 0.
+    constant. Entries that have no power, 0 and what is left out, are kept out of the powers: the
+    derivative of ``0^p`` would be NaN, while the mean's is 0. Where p is near 0, G/p is its series.
     """
-    b = _centered(z, center, wide_dtype(z))
-    a = b.abs()
-    largest = a.amax(dim, keepdim=True)
-    m = largest.detach()
-    p = p.to(b.dtype)
+    w = checked_weight(weight, b)
+    if weight is not None:
+        b = torch.where(w == 0, 0, b)
+    a, p, fixed = b.abs(), p.to(b.dtype), b.detach().abs()
+    n = over.sum(w.expand_as(a))
+    least, most = over.extremes(torch.where(w == 0, torch.inf, fixed), fixed)
+    m = torch.where(p < 0, least, most)
+    dead = (n == 0) | (most == 0) | ((p.detach() < 1e-100) & (least == 0))
     as_maximum = p.isinf() | m.isinf()
-    p = torch.where(as_maximum, 1, p)
-    nonzero = a != 0
-    scale = torch.where((m == 0) | m.isinf(), 1, m)
-    r = torch.where(nonzero, a / scale, 1)
-    s = torch.where(nonzero, r.pow(p), 0).sum(dim, keepdim=True)
-    s = torch.where(m == 0, 1, s)
-    u = torch.where(m == 0, 0, scale) * (s / z.shape[dim]).pow(1 / p)
-    return torch.where(as_maximum, largest, u).squeeze(dim).to(z.dtype)
+    tied = (w != 0) & (fixed == over.spread(m))
+    share = torch.where(tied, w.detach(), 0)
+    share = share / over.spread(over.sum(share)).clamp(min=torch.finfo(b.dtype).tiny)
+    maximum = over.sum(torch.where(tied, a * share, 0))
 
+    order = torch.where(as_maximum | dead, 1, p)
+    scale = torch.where(dead | m.isinf(), 1, m)
+    has_power = (w != 0) & (a != 0) & ~a.isinf()
+    r = torch.where(has_power, a / over.spread(scale), 1)
+    n = torch.where(n == 0, 1, n)
+    width = (most / torch.where(least == 0, 1, least)).log()
+    limit = 2e-3 if b.dtype == torch.float64 else 0.1
+    near_0 = (order.abs() * width < limit) & (order.abs() < 1) & (least > 0) & ~dead
+    exponent = torch.where(near_0, 1, order)
+    s = over.sum(torch.where(has_power, w * r.pow(over.spread(exponent)), 0)) / n
+    u = torch.where(dead | near_0, 1, s).pow(1 / exponent)
 
-def window_counts(
-    size: Sequence[int],
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> list[int]:
-    """How many windows there are along each dimension, as in torch's own pooling."""
-    counts = []
-    for n, k, s, w, d in zip(size, kernel, stride, padding, dilation, strict=True):
-        count = (n + 2 * w - d * (k - 1) - 1 + (s - 1 if ceil_mode else 0)) // s + 1
-        if ceil_mode and (count - 1) * s >= n + w:  # a window that would begin beyond the padding
-            count -= 1
-        counts.append(count)
-    return counts
-
-
-def pool_nd(
-    z: Tensor,
-    p: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-) -> Tensor:
-    """Windows that slide over the last dimensions of z, ``(batch, channels, ...)``, laid out."""
-    space, format_ = z.shape[2:], memory_format(z)
-    counts = window_counts(space, kernel, stride, padding, dilation, ceil_mode)
-    widths, entries = [], z.new_ones((), dtype=torch.float64)
-    for n, c, k, s, w, d in zip(space, counts, kernel, stride, padding, dilation, strict=True):
-        widths.append((w, max((c - 1) * s + d * (k - 1) + 1 - n - w, 0)))
-        at = torch.arange(c, device=z.device)[:, None] * s - w
-        at = at + torch.arange(k, device=z.device) * d
-        counted = at < n + w if count_include_pad else (at >= 0) & (at < n)
-        entries = entries.unsqueeze(-1) * counted.sum(1).clamp(min=1)
-    z = pad(z, [width for pair in reversed(widths) for width in pair], value=0.0)
-    for dim, (c, k, s, d) in enumerate(zip(counts, kernel, stride, dilation, strict=True), start=2):
-        z = z.unfold(dim, d * (k - 1) + 1, s).narrow(dim, 0, c)[..., ::d]
-    groups = z.flatten(z.ndim - len(space))
-    orders = p.reshape(-1, *[1] * (len(space) + 1))
-    u = differentiable(groups, orders, None, groups.ndim - 1)
-    u = u.contiguous(memory_format=format_)
-    if not ceil_mode and (count_include_pad or not any(padding)):
-        return u
-    # Not every entry counts: (s/n)^(1/p) in the place of (s/N)^(1/p).
-    more = (groups.shape[-1] / entries).pow(1 / orders.squeeze(-1).double())
-    return (u.double() * more).to(u.dtype)
-
-
-def pool_segments(z: Tensor, p: Tensor, offsets: Tensor) -> Tensor:
-    """The rows from ``offsets[g]`` to ``offsets[g + 1]`` of z as group g; an empty one gives 0."""
-    sizes = offsets.diff()
-    shape = (len(sizes), *z.shape[1:])
-    group = torch.repeat_interleave(sizes, output_size=len(z))
-    a = z.to(wide_dtype(z)).abs()
-    index = group.reshape(-1, *[1] * (z.ndim - 1)).expand_as(a)
-    m = a.new_zeros(shape).scatter_reduce(0, index, a.detach(), "amax")
-    p = p.to(a.dtype).expand(shape)
-    as_maximum = p.isinf() | m.isinf()
-    exponent = torch.where(as_maximum, 1, p)
-    scale = torch.where((m == 0) | m.isinf(), 1, m)
-    nonzero = a != 0
-    r = torch.where(nonzero, a / scale[group], 1)
-    powers = torch.where(nonzero, r.pow(exponent[group]), 0)
-    s = a.new_zeros(shape).index_add(0, group, powers)
-    n = sizes.clamp(min=1).to(a.dtype).reshape(-1, *[1] * (z.ndim - 1))
-    u = torch.where(m == 0, 0, scale) * (torch.where(m == 0, 1, s) / n).pow(1 / exponent)
-    if as_maximum.any():
-        top = torch.where(a == m[group], a, 0)
-        ties = a.new_zeros(shape).index_add(0, group, (a == m[group]).to(a.dtype))
-        largest = a.new_zeros(shape).index_add(0, group, top / ties[group].clamp(min=1))
-        u = torch.where(as_maximum, torch.where(m.isinf(), m, largest), u)
-    return u.to(z.dtype)
-
-
-def pool_nd_backward(
-    grad: Tensor, z: Tensor, p: Tensor, *windows_and_need_p: Any
-) -> tuple[Tensor, Tensor]:
-    """The gradients of :func:`pool_nd`."""
-    *windows, need_p = windows_and_need_p
-    return _by_autograd(lambda z, p: pool_nd(z, p, *windows), grad, z, p, need_p)
-
-
-def pool_segments_backward(
-    grad: Tensor, z: Tensor, p: Tensor, offsets: Tensor, need_p: bool
-) -> tuple[Tensor, Tensor]:
-    """The gradients of :func:`pool_segments`."""
-    return _by_autograd(lambda z, p: pool_segments(z, p, offsets), grad, z, p, need_p)
-
-
-def _by_autograd(
-    function: Callable[[Tensor, Tensor], Tensor], grad: Tensor, z: Tensor, p: Tensor, need_p: bool
-) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        z, p = z.detach().requires_grad_(), p.detach().requires_grad_()
-        dz, dp = torch.autograd.grad(function(z, p), (z, p), grad)
-    return torch.empty_like(z).copy_(dz), dp if need_p else p.new_empty(0)
-
-
-def memory_format(z: Tensor) -> torch.memory_format:
-    """The order in memory in which the windows of z are written."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    if not z.is_contiguous() and z.ndim in formats:
-        format_: torch.memory_format = formats[z.ndim]
-        if z.is_contiguous(memory_format=format_):
-            return format_
-    return torch.contiguous_format
+    l = torch.where(over.spread(near_0), r, 1).log()  # noqa: E741
+    mean = over.sum(w * l) / n
+    d = l - over.spread(mean)
+    d2 = d * d
+    var, third, fourth = (over.sum(w * t) / n for t in (d2, d2 * d, d2 * d2))
+    more = third / 6 + order * (fourth - 3 * var * var) / 24
+    series = (mean + order * (var / 2 + order * more)).exp()
+    u = torch.where(near_0, series, u) * torch.where(dead, 0, scale)
+    return torch.where(as_maximum & ~dead, maximum, u)
