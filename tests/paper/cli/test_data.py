@@ -56,7 +56,7 @@ def test_verify(capsys: pytest.CaptureFixture[str], data: Path) -> None:
     (data / "JSB_Chorales.mat").write_bytes(b"damaged")
     with pytest.raises(DataError, match="1 of 1 files are not sound"):
         run("verify")
-    assert capsys.readouterr().out.startswith(f"{data}/JSB_Chorales.mat: not a sound MATLAB file")
+    assert capsys.readouterr().out.startswith(f"{data}/JSB_Chorales.mat: not a MATLAB file")
     run("verify", "mnist", "tfd")
 
 

@@ -75,7 +75,7 @@ def test_verify_reads_every_file_that_is_there(folder: Path) -> None:
     assert list(found) == [folder / "JSB_Chorales.mat", folder / "jsb_chorales.pickle"]
     for path, error in found.items():
         assert error is not None
-        assert error.startswith(f"{path}: not a sound")
+        assert error.startswith(f"{path}: not a ")
 
 
 def test_a_dataset_is_imported_when_it_is_asked_for() -> None:

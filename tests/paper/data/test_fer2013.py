@@ -59,10 +59,16 @@ def test_csv_of_both_forms(tmp_path: Path) -> None:
         ({"images": IMAGES[:, :40]}, r"images must be \(12, 48, 48\) of uint8, got \(12, 40, 48\)"),
         ({"images": IMAGES / 255}, "images must be .* of uint8, got .* of float64"),
         ({"labels": LABELS[:5]}, r"images must be \(5, 48, 48\)"),
-        ({"labels": LABELS + 1}, "labels: a label must be from 0 to 6, got 7 for example 6"),
+        (
+            {"labels": LABELS + 1},
+            "labels: a label must be .* 0 to 6, got 7 for example 6",
+        ),
         ({"labels": np.uint8(3)}, "images must be"),
-        ({"usage": USAGE + 1}, "usage: a label must be from 0 to 2, got 3 for example 2"),
-        ({"labels": np.array([print] * COUNT)}, "not a sound npz file .*allow_pickle"),
+        (
+            {"usage": USAGE + 1},
+            "usage: a label must be .* 0 to 2, got 3 for example 2",
+        ),
+        ({"labels": np.array([print] * COUNT)}, "not an npz file, or a damaged one .*allow_pickle"),
     ],
 )
 def test_wrong_npz(tmp_path: Path, changes: dict[str, object], reason: str) -> None:
@@ -75,7 +81,7 @@ def test_damaged_npz(tmp_path: Path) -> None:
     good = path.read_bytes()
     for spoiled in truncations(good, 20):
         path.write_bytes(spoiled)
-        with pytest.raises(DataError, match=r"a\.npz: not a sound npz file"):
+        with pytest.raises(DataError, match=r"a\.npz: not an npz file, or a damaged one"):
             read_npz(path)
     for spoiled in bit_flips(good, 100):
         path.write_bytes(spoiled)
@@ -107,16 +113,16 @@ PIXELS = " ".join(["7"] * 2304)
     ("text", "reason"),
     [
         ("", r"\(0, 0, 0\)"),
-        ("a,b,c\n1,2,3\n", "face 0 is unsound"),
-        (changed(3, 0, "7"), "face 2 is unsound .emotion must be from 0 to 6, got 7"),
-        (changed(3, 0, "-1"), "face 2 is unsound .emotion must be from 0 to 6"),
-        (changed(3, 0, "nan"), "face 2 is unsound .invalid literal"),
-        (changed(3, 1, PIXELS + " 7"), "face 2 is unsound .2304 pixels are expected, got 2305"),
-        (changed(3, 1, PIXELS[:-1] + "256"), "face 2 is unsound .bytes must be in range"),
-        (changed(3, 1, PIXELS[:-1] + "nan"), "face 2 is unsound .invalid literal"),
-        (changed(3, 1, ""), "face 2 is unsound .2304 pixels are expected, got 0"),
-        (changed(3, 2, "Test"), "face 2 is unsound .Usage must be one of"),
-        (changed(3, 1, "\u00e9"), "is unsound .'ascii' codec"),
+        ("a,b,c\n1,2,3\n", "face 0 is invalid"),
+        (changed(3, 0, "7"), "face 2 is invalid .emotion must be from 0 to 6, got 7"),
+        (changed(3, 0, "-1"), "face 2 is invalid .emotion must be from 0 to 6"),
+        (changed(3, 0, "nan"), "face 2 is invalid .invalid literal"),
+        (changed(3, 1, PIXELS + " 7"), "face 2 is invalid .2304 pixels are expected, got 2305"),
+        (changed(3, 1, PIXELS[:-1] + "256"), "face 2 is invalid .bytes must be in range"),
+        (changed(3, 1, PIXELS[:-1] + "nan"), "face 2 is invalid .invalid literal"),
+        (changed(3, 1, ""), "face 2 is invalid .2304 pixels are expected, got 0"),
+        (changed(3, 2, "Test"), "face 2 is invalid .Usage must be one of"),
+        (changed(3, 1, "\u00e9"), "is invalid .'ascii' codec"),
         ("\n".join(csv_lines()[:-1]), r"faces of .* are expected, got \(4, 4, 3\)"),
     ],
 )

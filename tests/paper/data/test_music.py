@@ -47,10 +47,10 @@ def test_load_music(tmp_path: Path) -> None:
         ([ROLL * 2], "piece 0 of train must hold 0 and 1 only, got 2"),
         ([-ROLL.astype(np.int8)], "must hold 0 and 1 only, got -1"),
         ([ROLL * np.nan], "must hold 0 and 1 only, got nan"),
-        (["text"], "a cell is no array of real numbers"),
-        ([ROLL * 1j], "a cell is no array of real numbers"),
-        (ROLL, r"traindata must be a \(1, n\) cell array"),
-        ([], r"traindata must be a \(1, n\) cell array"),
+        (["text"], "traindata/0 must be an array of real numbers"),
+        ([ROLL * 1j], "traindata/0 must be an array of real numbers"),
+        (ROLL, "traindata must be a cell array of at least one piano roll"),
+        ([], "traindata must be a cell array of at least one piano roll"),
     ],
 )
 def test_wrong_rolls(tmp_path: Path, pieces: object, reason: str) -> None:
@@ -58,7 +58,7 @@ def test_wrong_rolls(tmp_path: Path, pieces: object, reason: str) -> None:
         load_music(write(tmp_path / "a.mat", train=pieces))
 
 
-def test_a_sound_file_that_is_another_one_is_refused_by_name_only(folder: Path) -> None:
+def test_different_music_is_refused_under_the_name_only(folder: Path) -> None:
     path = write(folder / "JSB_Chorales.mat")
     with pytest.raises(DataError, match=r"JSB_Chorales\.mat: the music has the sha256"):
         load("jsb")
@@ -92,7 +92,7 @@ def test_counts_and_the_baseline_of_note_marginals(real: Path, name: str) -> Non
     assert tuple(map(len, splits)) == COUNTS[name]
     for split in splits:
         assert {(roll.shape[1], roll.dtype) for roll in split.features} == {(88, torch.float32)}
-    # The frequency is kept off 0: a note that never sounds in training may do so in the test.
+    # A note that is never played in the training set may be in the test set, hence not 0.
     frequency = torch.cat(found.train.features).double().mean(0).clamp(1e-6, 1 - 1e-6)
     test = torch.cat(found.test.targets).double()
     nats = torch.nn.functional.binary_cross_entropy(
@@ -128,7 +128,7 @@ def test_no_flipped_bit_goes_unnoticed(
     good = (real / "music" / name).read_bytes()
     expected = load_music(real / "music" / name).checksum
     refused = 0
-    for spoiled in bit_flips(good, 15 if name.endswith("mat") else 4):
+    for spoiled in bit_flips(good, 4):
         (folder / name).write_bytes(spoiled)
         (error,) = verify("jsb").values()
         if error is None:  # a bit that means nothing: the music is the right one

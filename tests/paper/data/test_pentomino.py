@@ -133,9 +133,9 @@ def test_golden() -> None:
 def test_a_smaller_set_is_the_beginning_of_a_larger_one() -> None:
     images, labels = generate(40_000, 3)
     for count in (1, 16_384, 20_000):
-        few, some = generate(count, 3)
-        np.testing.assert_array_equal(few, images[:count])
-        np.testing.assert_array_equal(some, labels[:count])
+        fewer, labels_of_fewer = generate(count, 3)
+        np.testing.assert_array_equal(fewer, images[:count])
+        np.testing.assert_array_equal(labels_of_fewer, labels[:count])
 
 
 def test_statistics() -> None:
@@ -195,7 +195,7 @@ def test_defaults_are_the_published_sizes(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, "many"])
 def test_wrong_sizes(count: object) -> None:
-    with pytest.raises(ValueError, match="valid must be a number of images of at least 1, got"):
+    with pytest.raises(ValueError, match="valid must be an integer of at least 1, got"):
         load("pentomino", valid=count)
     with pytest.raises(ValueError, match="seed must be an integer of at least 0, got"):
         load("pentomino", train=1, valid=1, test=1, seed=-1)

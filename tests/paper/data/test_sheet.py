@@ -41,5 +41,5 @@ def test_piano_rolls(tmp_path: Path, count: int) -> None:
 
 def test_few_examples_and_flat_images(tmp_path: Path) -> None:
     part = Split(torch.zeros(3, 16), torch.tensor([0, 0, 2]))
-    few = Dataset("few", part, part, part, ("a", "b", "c"), (4, 4), "grey", "", "", "")
-    assert image(draw(few, tmp_path / "a.png")).std() > 0.05
+    three = Dataset("three", part, part, part, ("a", "b", "c"), (4, 4), "grey", "", "", "")
+    assert image(draw(three, tmp_path / "a.png")).std() > 0.05

@@ -78,7 +78,7 @@ def test_level() -> None:
 
 
 @pytest.mark.parametrize("name", ["two-gaussians", "three-gaussians"])
-def test_the_gaussians_can_be_told_apart(name: str) -> None:
+def test_the_gaussians_can_be_separated(name: str) -> None:
     """The nearest mean is right for nearly all: the figures show classes that can be separated."""
     found = load(name)
     x, y = found.train.features, found.train.targets
@@ -96,5 +96,5 @@ def test_golden() -> None:
 
 @pytest.mark.parametrize("points", [0, -1, 2.0, True])
 def test_wrong_points(points: object) -> None:
-    with pytest.raises(ValueError, match="points must be a number of at least 1, got"):
+    with pytest.raises(ValueError, match="points must be an integer of at least 1, got"):
         load("curve", points=points)

@@ -1,4 +1,4 @@
-"""Every dataset of the paper behind one function, :func:`load`.
+"""Every dataset behind one function, :func:`load`.
 
 >>> from lpunits.paper.data import load
 >>> digits = load("digits")
@@ -7,62 +7,90 @@
 """
 
 import difflib
-import importlib
+import importlib.metadata
 import inspect
+import pkgutil
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from lpunits.paper.data import sources
-from lpunits.paper.data.dataset import Dataset, Info, Split
-from lpunits.paper.data.sources import DataError
+from lpunits.paper.data.dataset import Dataset, Info, Split, split
+from lpunits.paper.data.sources import DataError, Source
 
 __all__ = [
     "DATASETS",
     "DataError",
     "Dataset",
     "Info",
+    "Source",
     "Split",
     "fetch",
     "info",
     "load",
     "load_music",
+    "register",
+    "split",
     "verify",
 ]
 
-# Name -> where its Info stands. A dataset is imported when it is first asked for.
-DATASETS = {
-    "mnist": "mnist:MNIST",
-    "digits": "digits:DIGITS",
-    "covertype": "covertype:COVERTYPE",
-    "pentomino": "pentomino:PENTOMINO",
-    "tfd": "tfd:TFD",
-    "fer2013": "fer2013:FER2013",
-    "nottingham": "music:NOTTINGHAM",
-    "jsb": "music:JSB",
-    "musedata": "music:MUSEDATA",
-    "chords": "chords:CHORDS",
-    "two-gaussians": "toy2d:TWO_GAUSSIANS",
-    "three-gaussians": "toy2d:THREE_GAUSSIANS",
-    "curve": "toy2d:CURVE",
-    "teacher": "toy2d:TEACHER_SET",
+# Name -> its Info, or where it is defined: a module is imported when its dataset is first used.
+DATASETS: dict[str, str | Info] = {
+    name: f"{__name__}.{place}"
+    for name, place in {
+        "mnist": "mnist:MNIST",
+        "digits": "digits:DIGITS",
+        "covertype": "covertype:COVERTYPE",
+        "pentomino": "pentomino:PENTOMINO",
+        "tfd": "tfd:TFD",
+        "fer2013": "fer2013:FER2013",
+        "nottingham": "music:NOTTINGHAM",
+        "jsb": "music:JSB",
+        "musedata": "music:MUSEDATA",
+        "chords": "chords:CHORDS",
+        "two-gaussians": "toy2d:TWO_GAUSSIANS",
+        "three-gaussians": "toy2d:THREE_GAUSSIANS",
+        "curve": "toy2d:CURVE",
+        "teacher": "toy2d:TEACHER_SET",
+    }.items()
 }
+# Installed packages add theirs by entry points. They cannot replace those above.
+for _entry in importlib.metadata.entry_points(group="lpunits.datasets"):
+    DATASETS.setdefault(_entry.name, _entry.value)
+
+
+def register(info: Info) -> None:
+    """Add a dataset of your own, for this process: :func:`load` and the command line find it.
+
+    An installed package adds one to every process by an entry point in the group
+    ``lpunits.datasets``, see ``docs/howto/add_dataset.md``.
+    """
+    if isinstance(DATASETS.get(info.name), str):
+        raise ValueError(f"there is a dataset {info.name!r} already: choose another name")
+    DATASETS[info.name] = info
 
 
 def info(name: str) -> Info:
-    """What is known of a dataset without loading it."""
+    """The description of a dataset, without loading it."""
     if name not in DATASETS:
         close = difflib.get_close_matches(str(name).lower(), DATASETS, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATASETS)}"
         raise ValueError(f"unknown dataset {name!r}: {hint}")
-    module, constant = DATASETS[name].split(":")
-    return cast(Info, getattr(importlib.import_module(f"{__name__}.{module}"), constant))
+    place = found = DATASETS[name]
+    if isinstance(place, str):
+        try:
+            found = pkgutil.resolve_name(place)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"the dataset {name!r} cannot be imported: {error}") from error
+    if not isinstance(found, Info) or found.name != name:
+        raise ValueError(f"{place} must be an Info with the name {name!r}, got {found!r}")
+    return found
 
 
 def load(name: str, **options: Any) -> Dataset[Any]:
-    """A dataset of the paper, in memory: tensors in train, valid and test.
+    """A dataset in memory: training, validation and test set, as tensors.
 
-    It comes from ``LPUNITS_DATA``, the user's cache folder, or thin air (the generated ones);
-    nothing is ever downloaded here, see :func:`fetch`.
+    The files come from ``LPUNITS_DATA`` or the user's cache folder. This function downloads
+    nothing, see :func:`fetch`.
 
     >>> load("curve", points=100).train.features.shape
     torch.Size([100, 2])
@@ -81,28 +109,25 @@ def load(name: str, **options: Any) -> Dataset[Any]:
 
 
 def load_music(path: str | Path) -> Dataset[Any]:
-    """Piano rolls from any ``.mat`` or pickle of the form of the paper's music files.
-
-    See :func:`lpunits.paper.data.music.load_music`.
-    """
+    """Piano rolls of your own, see :func:`lpunits.paper.data.music.load_music`."""
     from lpunits.paper.data import music
 
     return music.load_music(path)
 
 
 def fetch(name: str) -> list[Path]:
-    """Downloads what a dataset lacks from its official source, and checks it; returns its files."""
+    """Download the missing files of a dataset from their official sources; all of them, checked."""
     return [sources.fetch(source) for source in info(name).files]
 
 
 def verify(name: str) -> dict[Path, str | None]:
-    """Reads every present file of a dataset in full; for each, what is wrong with it, or None."""
-    found: dict[Path, str | None] = {}
+    """Check every file of a dataset that exists here: what is wrong with it, or None."""
+    errors: dict[Path, str | None] = {}
     for source in info(name).files:
         for path in source.present():
             try:
                 source.read(path)
-                found[path] = None
+                errors[path] = None
             except (DataError, OSError) as error:
-                found[path] = str(error)
-    return found
+                errors[path] = str(error)
+    return errors

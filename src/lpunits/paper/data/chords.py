@@ -1,27 +1,27 @@
-"""Generated polyphonic music, for where there is no other: seeded chord progressions.
+"""Generated polyphonic music that needs no download: random chord progressions.
 
-A piece has a key, major or minor, and chords that follow one another as in simple tonal harmony,
-each for 2 or 4 steps. The bass plays the chord's root, the middle voices its triad in the position
-that moves least, and above them a melody walks through the scale, to a note of the chord whenever
-that changes. The chords are uncertain and so is the melody; all else can be learned.
+A piece has a major or minor key. Its chords follow one another as in simple tonal harmony, each for
+2 or 4 steps. The bass plays the root of the chord, the three middle voices its triad, each moving
+as little as possible. The melody is a random walk on the scale and jumps to a note of the chord
+when that changes. The chords and the melody are random; everything else can be learned.
 """
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from lpunits.paper.data import randomness
-from lpunits.paper.data.dataset import Dataset, Info, Split
-from lpunits.paper.data.music import LOWEST, SPLITS, Roll, Rolls, rolls_sha256
+from lpunits.paper.data.dataset import Dataset, Info, check_count
+from lpunits.paper.data.music import LOWEST, SPLITS, Roll, music_dataset, pack
 
 SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 11))  # major, harmonic minor
-# From each degree of the scale, counted from 0: where the harmony may go, all equally often.
+# The degrees of the scale, from 0, that may follow each degree, with equal probability.
 NEXT = {0: (3, 4, 5, 1), 1: (4,), 3: (4, 0, 1), 4: (0, 0, 5), 5: (1, 3)}
 MELODY = 72  # the note around which the melody walks
 MIDDLE = 60
 
 
 def generate(seed: int, part: int, pieces: int) -> list[Roll]:
-    """Piano rolls of one part of the data set: 0 train, 1 valid, 2 test."""
+    """Piano rolls of one split: 0 train, 1 valid, 2 test."""
     stream = randomness.words(seed, part)
     return [_piece(stream) for _ in range(pieces)]
 
@@ -50,26 +50,18 @@ def _piece(stream: np.random.PCG64) -> Roll:
 
 
 def _nearest(pitch: int, note: int) -> int:
-    """The note of a pitch class that is nearest to a note, between F3 and A5."""
+    """The note of a pitch class that is nearest to another note, between F3 and A6."""
     octaves = [n for n in range(53, 94) if n % 12 == pitch % 12]
     return min(octaves, key=lambda n: (abs(n - note) + abs(n - MIDDLE) / 50, n))
 
 
 def load(
     *, train: int = 120, valid: int = 40, test: int = 40, seed: int = 0
-) -> Dataset[list[torch.Tensor]]:
-    """The generated pieces, as many of each part as are asked for."""
-    sizes = {"train": train, "valid": valid, "test": test}
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a number of at least 1, got {size!r}")
-    rolls: Rolls = {p: generate(seed, k, sizes[p]) for k, p in enumerate(SPLITS)}
-    parts = []
-    for part in SPLITS:
-        tensors = [torch.from_numpy(roll).float() for roll in rolls[part]]
-        parts.append(Split(tensors, tensors))
-    checksum = rolls_sha256(rolls)
-    return CHORDS.dataset(parts[0], parts[1], parts[2], classes=(), shape=(88,), checksum=checksum)
+) -> Dataset[list[Tensor]]:
+    """As many generated pieces per split as asked for."""
+    check_count(train=train, valid=valid, test=test)
+    counts = zip(SPLITS, (train, valid, test), strict=True)
+    return music_dataset(CHORDS, pack({p: generate(seed, k, n) for k, (p, n) in enumerate(counts)}))
 
 
 CHORDS = Info(

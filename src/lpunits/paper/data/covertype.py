@@ -1,11 +1,11 @@
-"""Forest Covertype: 581,012 plots of forest, 54 attributes, 7 kinds of trees.
+"""Forest Covertype: 581,012 plots of forest, 54 attributes, 7 classes of trees.
 
-The paper's split, "DS2-581", is not published, so this is **not** DS2-581 but a seeded split that
-has, like it, more than 500,000 rows to train on. The ten continuous columns are standardised before
-the principal components are taken: on raw columns two of them would drown the rest.
+The paper's split, "DS2-581", is not published. This is **not** DS2-581 but a random split that also
+has more than 500,000 training rows. The ten continuous columns are standardised before the
+principal components are computed; otherwise two of them would dominate.
 
-A row has ten continuous columns, one of 4 wilderness areas and one of 40 soil types. So it is kept
-as ten numbers and one of 160 *kinds*, and the 54 x 54 covariance comes from sums over each kind.
+A row has ten continuous columns, one of 4 wilderness areas and one of 40 soil types. It is stored
+as ten numbers and one of 160 *kinds*; the 54 x 54 covariance comes from sums over each kind.
 """
 
 from io import BytesIO
@@ -21,13 +21,12 @@ from lpunits.paper.data.sources import (
     Arrays,
     DataError,
     Source,
-    cached,
     check_sha256,
-    file_sha256,
     read_bytes,
+    sha256,
 )
 
-HELD_OUT = 40_000  # rows of the validation set, and of the test set; 501,012 are left to train on
+HELD_OUT = 40_000  # rows in the validation set, and in the test set; 501,012 are left for training
 
 # The indicator columns (4 areas, 40 soils) of each kind; kind = 40 area + soil.
 INDICATORS = np.concatenate(
@@ -39,24 +38,22 @@ INDICATORS = np.concatenate(
 def load(
     *, components: int | None = 16, whiten: bool = False, binary: bool = False, seed: int = 0
 ) -> Dataset[Tensor]:
-    """501,012 rows to train on, 40,000 to validate, 40,000 to test, as float32.
+    """501,012 training, 40,000 validation and 40,000 test rows of float32.
 
-    What is fitted (mean and scale of the continuous columns, the principal components and their
-    scales) is fitted on the training rows alone.
+    Means, scales and principal components are computed from the training rows alone.
 
     Args:
-        components: How many principal components, from 1 to 54; or None for the 54 columns
-            themselves, the ten continuous ones standardised.
+        components: The number of principal components, from 1 to 54; or None for the 54 columns,
+            the ten continuous ones standardised.
         whiten: Divide each component by its standard deviation.
-        binary: Class 2, lodgepole pine (48.8 %), against the rest; instead of the 7 classes.
-        seed: Which rows go where; the same seed gives the same split on every platform.
+        binary: Two classes, lodgepole pine (class 2, 48.8 %) and the rest, instead of 7.
+        seed: The random seed of the split, which is the same on every platform.
     """
     if components is not None and components not in range(1, 55):
         raise ValueError(f"components must be a number from 1 to 54, or None, got {components!r}")
     if whiten and components is None:
         raise ValueError("whiten must be False without components, got True")
-    path = SOURCE.find()
-    table = cached("covertype", f"1 {file_sha256(path)}", lambda: SOURCE.read(path))
+    table, _ = SOURCE.cached_arrays()
     order = randomness.permutation(len(table["cover"]), seed)
     parts = np.split(order, [len(order) - 2 * HELD_OUT, len(order) - HELD_OUT])
     cover = table["cover"] == 2 if binary else table["cover"] - 1
@@ -73,11 +70,8 @@ def load(
             features /= features[parts[0]].std(0, dtype=np.float64).astype(np.float32)
     else:
         features = np.concatenate([continuous, INDICATORS[kinds]], axis=1)
-    train, valid, test = (split(features[rows], cover[rows]) for rows in parts)
     return COVERTYPE.dataset(
-        train,
-        valid,
-        test,
+        *(split(features[rows], cover[rows]) for rows in parts),
         classes=("the rest", CLASSES[1]) if binary else CLASSES,
         shape=(features.shape[1],),
         checksum=CONTENT,
@@ -89,7 +83,7 @@ def principal_axes(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """The mean of the 54 columns, and their first principal axes as the columns of a matrix.
 
-    The sign of an axis is fixed by its largest entry, which is positive.
+    The largest entry of each axis is positive, which fixes its sign.
     """
     c = continuous.astype(np.float64)
     counts = np.bincount(kinds, minlength=160)
@@ -103,9 +97,9 @@ def principal_axes(
 
 
 def read(path: Path, content: str | None, rows: int) -> Arrays:
-    """The table of a ``covtype.data`` file, plain or gzip, checked cell by cell."""
+    """The table of a plain or gzip ``covtype.data`` file; every cell is checked."""
     data = read_bytes(path, limit=200 * rows)
-    check_sha256(path, data, content)
+    check_sha256(path, sha256(data), content)
     if not data.strip():
         raise DataError(f"{path}: the table is empty")
     try:
@@ -128,7 +122,7 @@ def read(path: Path, content: str | None, rows: int) -> Arrays:
 
 
 ROWS = 581_012
-# sha256 of the unpacked file: what guards the data, however the file was packed.
+# sha256 of the uncompressed file, so that any compression is accepted.
 CONTENT = "0a9371cef7c964b5475d6053cc3e0894a5aa6f65ad1ed3ecb01c45aa96217945"
 CLASSES = (
     "spruce/fir",

@@ -1,4 +1,4 @@
-"""What every dataset looks like to the rest of the project."""
+"""The one form of all datasets: three splits of features and targets, and a description."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ Values = TypeVar("Values", Tensor, list[Tensor])
 
 @dataclass(frozen=True)
 class Split(Generic[Values]):
-    """Features and targets of one part of a dataset.
+    """Features and targets of the training, validation or test set.
 
     ``features`` is a tensor with a row per example, ``targets`` an int64 tensor of class numbers.
     For music both are the same list of float32 piano rolls of the shape (steps, 88): each frame is
-    the target of the frames before it.
+    predicted from the frames before it.
     """
 
     features: Values
@@ -35,16 +35,16 @@ class Dataset(Generic[Values]):
     """A dataset in memory.
 
     Args:
-        name: The name that :func:`lpunits.paper.data.load` knows it by.
-        train: What a model is fitted to.
-        valid: What hyperparameters are chosen on.
-        test: What is reported.
+        name: The name for :func:`lpunits.paper.data.load`.
+        train: The training set.
+        valid: The validation set.
+        test: The test set.
         classes: The names of the classes, in the order of their numbers; empty for music.
-        shape: The shape of one example's features, before they were made a row.
-        about: One line that says what it is.
-        licence: A note on what may be done with it.
+        shape: The shape of one example, before its features were flattened.
+        about: One line that describes it.
+        licence: What may be done with it.
         source: Where it comes from.
-        checksum: sha256 of the content of its files, or of the generated values.
+        checksum: sha256 of its files' content, or of the generated values.
     """
 
     name: str
@@ -61,7 +61,17 @@ class Dataset(Generic[Values]):
 
 @dataclass(frozen=True)
 class Info:
-    """What is known of a dataset before it is loaded: one line of ``lpunits data``."""
+    """The description of a dataset before it is loaded: one row of ``lpunits data``.
+
+    Args:
+        name: The name for :func:`lpunits.paper.data.load`.
+        about: One line that describes it, with the sizes of the three splits.
+        size: The size of the download, with its unit; or ``generated``, ``embedded``.
+        licence: What may be done with it.
+        source: Where it comes from.
+        load: Loads it; keyword arguments are its options.
+        files: The files that it is read from; none if it is generated.
+    """
 
     name: str
     about: str
@@ -73,7 +83,7 @@ class Info:
 
     @property
     def present(self) -> bool:
-        """Whether it can be loaded here and now."""
+        """Whether all its files are here."""
         return all(source.present() for source in self.files)
 
     @property
@@ -95,7 +105,7 @@ class Info:
         shape: tuple[int, ...],
         checksum: str,
     ) -> Dataset[Values]:
-        """The dataset of these parts, with what is known of it."""
+        """The dataset of these three splits, with this description."""
         about, licence, source = self.about, self.licence, self.source
         return Dataset(
             self.name, train, valid, test, classes, shape, about, licence, source, checksum
@@ -103,15 +113,22 @@ class Info:
 
 
 def split(features: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Split[Tensor]:
-    """A split of arrays; the features keep their dtype."""
+    """A split of two arrays; the features keep their dtype, the targets become int64."""
     return Split(torch.from_numpy(features), torch.from_numpy(targets.astype(np.int64)))
 
 
+def check_count(**counts: object) -> None:
+    """Raise an error for a count that is not an integer of at least 1."""
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
+
+
 def check_labels(where: object, labels: npt.NDArray[Any], low: int, high: int) -> None:
-    """Refuses class numbers that are not from ``low`` to ``high``, and tells the first one."""
-    wrong = np.flatnonzero(~((labels >= low) & (labels <= high)))  # NaN is wrong, too
-    if wrong.size:
+    """Raise an error for the first label that is not an integer from ``low`` to ``high``."""
+    valid = (labels >= low) & (labels <= high) & (labels == np.floor(labels))  # NaN is invalid
+    for wrong in np.flatnonzero(~valid)[:1]:
         raise DataError(
-            f"{where}: a label must be from {low} to {high}, got {labels[wrong[0]]} "
-            f"for example {wrong[0]}"
+            f"{where}: a label must be an integer from {low} to {high}, got "
+            f"{labels[wrong]} for example {wrong}"
         )

@@ -1,4 +1,4 @@
-"""scikit-learn's embedded 8 x 8 digits: the stand-in for MNIST that needs no download."""
+"""The 8 x 8 digits of scikit-learn: a substitute for MNIST that needs no download."""
 
 import numpy as np
 from torch import Tensor
@@ -9,28 +9,22 @@ from lpunits.paper.data.sources import arrays_sha256
 
 
 def load(*, seed: int = 0) -> Dataset[Tensor]:
-    """1,197 images to train on, 300 to validate, 300 to test: float32 rows of 64 from 0 to 1.
+    """1,197 training, 300 validation and 300 test images: float32 rows of 64 pixels from 0 to 1.
 
     Args:
-        seed: Which examples go where; the same seed gives the same split on every platform.
+        seed: The random seed of the split, which is the same on every platform.
     """
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     values = {"features": bunch.data.astype(np.float32) / 16, "targets": bunch.target}
     order = randomness.permutation(len(bunch.target), seed)
-    train, valid, test = (
+    parts = [
         split(values["features"][rows], values["targets"][rows])
         for rows in np.split(order, [1197, 1497])
-    )
-    return DIGITS.dataset(
-        train,
-        valid,
-        test,
-        classes=tuple("0123456789"),
-        shape=(8, 8),
-        checksum=arrays_sha256(values),
-    )
+    ]
+    checksum = arrays_sha256(values)
+    return DIGITS.dataset(*parts, classes=tuple("0123456789"), shape=(8, 8), checksum=checksum)
 
 
 DIGITS = Info(

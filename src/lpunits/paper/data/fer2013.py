@@ -1,6 +1,6 @@
-"""FER2013: 48 x 48 grey faces, 7 expressions; the open stand-in for the Toronto Face Database.
+"""FER2013: 48 x 48 grey faces, 7 expressions; a substitute for the Toronto Face Database.
 
-What comes out of it is its own row in every table, never TFD's.
+Its results have rows of their own in every table, and are never presented as TFD's.
 """
 
 import csv
@@ -13,43 +13,41 @@ from torch import Tensor
 
 from lpunits.paper.data import randomness
 from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
-from lpunits.paper.data.sources import Arrays, DataError, Source, cached, file_sha256
+from lpunits.paper.data.sources import Arrays, DataError, Source, check_sha256, file_sha256
 from lpunits.paper.data.tfd import EXPRESSIONS, check_fold, pixels
 
 USAGES = ("Training", "PublicTest", "PrivateTest")
 COUNTS = (28_709, 3_589, 3_589)
-# sha256 of the one known npz file. The CSV has to have the published counts instead.
+# sha256 of the one known npz file. The CSV must have the published counts instead.
 NPZ_SHA256 = "b6fad73949fcb5c380f92090c42e272624b15a646f31983930b4d7af0467a145"
 
 
 def load(*, fold: int | None = None, normalise: bool = True, seed: int = 0) -> Dataset[Tensor]:
-    """28,709 faces to train on, 3,589 to validate, 3,589 to test: float32 rows of 2304 pixels.
+    """28,709 training, 3,589 validation and 3,589 test faces: float32 rows of 2304 pixels.
 
     Args:
-        fold: None for the published split. 0 to 4 for one of five stratified folds over training
-            and validation set together: the fold is what is validated on, the others train. The
-            test set stays the published one.
+        fold: None for the published split. 0 to 4 for one of five stratified folds of the
+            training and validation faces: this fold is the validation set, the other four are the
+            training set. The test set is always the published one.
         normalise: Centre the images and normalise their contrast, as for TFD; otherwise pixels are
             from 0 to 1.
-        seed: Which faces are in which fold.
+        seed: The random seed of the folds.
     """
     if fold is not None:
         check_fold(fold)
-    path = SOURCE.find()
-    digest = file_sha256(path)
-    arrays = cached("fer2013", f"1 {digest}", lambda: SOURCE.read(path))
+    arrays, digest = SOURCE.cached_arrays()
     part = arrays["usage"]
     if fold is not None:
         part = np.where(part == 2, 2, 0)
-        ours = np.flatnonzero(part == 0)
-        part[ours] = folds(arrays["labels"][ours], seed) == fold
+        rows = np.flatnonzero(part == 0)
+        part[rows] = folds(arrays["labels"][rows], seed) == fold
     images = pixels(arrays["images"], normalise)
-    train, valid, test = (split(images[part == k], arrays["labels"][part == k]) for k in range(3))
-    return FER2013.dataset(train, valid, test, classes=EXPRESSIONS, shape=(48, 48), checksum=digest)
+    parts = [split(images[part == k], arrays["labels"][part == k]) for k in range(3)]
+    return FER2013.dataset(*parts, classes=EXPRESSIONS, shape=(48, 48), checksum=digest)
 
 
 def folds(labels: npt.NDArray[np.uint8], seed: int) -> npt.NDArray[np.int64]:
-    """A fold, 0 to 4, for each face: every class is dealt out in turn, in random order."""
+    """A fold, 0 to 4, for each face; the folds have equal shares of every class."""
     order = randomness.permutation(len(labels), seed)
     order = order[np.argsort(labels[order], kind="stable")]
     dealt = np.empty(len(labels), np.int64)
@@ -61,14 +59,9 @@ def read(path: Path) -> Arrays:
     """The faces of the npz or CSV file, checked: uint8 images, labels 0 to 6, usage 0, 1, 2."""
     if path.suffix != ".npz":
         return read_csv(path, COUNTS)
-    if (found := file_sha256(path)) != NPZ_SHA256:
-        # Its structure may tell more about what is wrong.
-        read_npz(path)
-        raise DataError(
-            f"{path}: the file has the sha256 {found}, expected {NPZ_SHA256}: it is damaged or "
-            f"another one"
-        )
-    return read_npz(path)
+    arrays = read_npz(path)  # first, for its errors say more
+    check_sha256(path, file_sha256(path), NPZ_SHA256)
+    return arrays
 
 
 def read_npz(path: Path) -> Arrays:
@@ -85,7 +78,7 @@ def read_npz(path: Path) -> Arrays:
         raise
     except Exception as error:  # the zip and npy parsers fail in many ways on damaged files
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise DataError(f"{path}: not a sound npz file ({reason})") from error
+        raise DataError(f"{path}: not an npz file, or a damaged one ({reason})") from error
     if len(arrays) < 3:
         missing = ", ".join(key for key in keys if key not in arrays)
         raise DataError(f"{path}: the npz file has no array named {missing}")
@@ -102,7 +95,7 @@ def read_npz(path: Path) -> Arrays:
 
 
 def read_csv(path: Path, counts: tuple[int, ...] | None) -> Arrays:
-    """Kaggle's CSV, of which there are two: the columns are emotion, pixels, Usage in any order."""
+    """The faces of Kaggle's CSV files: the columns emotion, pixels and Usage, in any order."""
     if path.stat().st_size > 2**29:
         raise DataError(f"{path}: a file of at most {2**29} bytes is expected")
     images, labels, usage = bytearray(), bytearray(), bytearray()
@@ -121,7 +114,7 @@ def read_csv(path: Path, counts: tuple[int, ...] | None) -> Arrays:
                 labels.append(label)
                 usage.append(USAGES.index(row["Usage"]))
     except (ValueError, TypeError, AttributeError, KeyError, csv.Error) as error:
-        raise DataError(f"{path}: face {len(labels)} is unsound ({error})") from error
+        raise DataError(f"{path}: face {len(labels)} is invalid ({error})") from error
     arrays = {
         "images": np.frombuffer(images, np.uint8).reshape(-1, 48, 48),
         "labels": np.frombuffer(labels, np.uint8),
@@ -143,7 +136,7 @@ SOURCE = Source(
 
 FER2013 = Info(
     name="fer2013",
-    about="faces, 48 x 48 grey, 7 expressions, the stand-in for TFD: 28,709 / 3,589 / 3,589",
+    about="faces, 48 x 48 grey, 7 expressions, a substitute for TFD: 28,709 / 3,589 / 3,589",
     size="79-300 MB",
     licence="unclear: for local use only",
     source="I. Goodfellow et al.: Challenges in representation learning (2013), Kaggle",

@@ -1,4 +1,4 @@
-"""MNIST: 70,000 handwritten digits, from the four idx files, plain or gzip."""
+"""MNIST: 70,000 handwritten digits, from four plain or gzip idx files."""
 
 from functools import partial
 from math import prod
@@ -23,13 +23,14 @@ from lpunits.paper.data.sources import (
 
 
 def load(*, last_stage: bool = False) -> Dataset[Tensor]:
-    """50,000 images to train on, 10,000 to validate (the last ones), 10,000 to test.
+    """50,000 training, 10,000 validation and 10,000 test images.
 
-    Features are float32 rows of 784 pixels from 0 (background) to 1.
+    Features are float32 rows of 784 pixels from 0 (background) to 1. The validation set is the
+    last 10,000 of the 60,000 published training images.
 
     Args:
-        last_stage: Train on all 60,000 images, as the last stage of the published recipes does.
-            The validation images stay what they are, so they are then part of the training set.
+        last_stage: The training set has all 60,000 images, the validation set included, as in the
+            last stage of the published recipes.
     """
     paths = [source.find() for source in FILES]
     key = " ".join(file_sha256(path) for path in paths)
@@ -58,7 +59,7 @@ def _pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
 
 def read_idx(path: Path, shape: tuple[int, ...], content: str | None = None) -> npt.NDArray[Any]:
-    """The bytes of an idx file, which must have this shape and, if known, this sha256 unpacked.
+    """The bytes of an idx file, which must have this shape and, if known, this sha256.
 
     The format: two zero bytes, the type (8: unsigned byte), the number of dimensions, each size as
     a big-endian 32-bit number, then the values.
@@ -82,18 +83,18 @@ def read_idx(path: Path, shape: tuple[int, ...], content: str | None = None) -> 
     values = np.frombuffer(data, np.uint8, offset=header).reshape(shape)
     if len(shape) == 1:
         check_labels(path, values, 0, 9)
-    check_sha256(path, data, content)
+    check_sha256(path, sha256(data), content)
     return values
 
 
-# sha256 of the unpacked files: what guards the data, however the files were packed.
+# sha256 of the uncompressed files, so that any compression is accepted.
 CONTENT = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-# md5 of the official downloads, as torchvision knows them.
+# md5 of the official downloads, as in torchvision.
 DOWNLOADS = {
     "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
     "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",

@@ -1,16 +1,16 @@
-"""Pentomino: are the three sprites of a 64 x 64 image all of one kind, or is one different?
+"""Pentomino: are the three sprites of a 64 x 64 image all of one class, or is one different?
 
-The task of Gulcehre and Bengio (2013), generated. An image has 8 x 8 blocks of 8 x 8 pixels, and
-exactly three sprites, each with its own rotation and scale, its corner on the corner of a block.
-Two sprites collide if their masks overlap, where a mask is the sprite dilated by one pixel before
-it is scaled; then the whole scene is drawn again, label included.
+The task of Gulcehre and Bengio (2013), generated. An image has 8 x 8 blocks of 8 x 8 pixels and
+exactly three sprites. Each has its own rotation and scale, and starts at the corner of a block. Two
+sprites collide if their masks overlap, where a mask is the sprite dilated by one pixel before it is
+scaled. Then the whole scene is drawn again, label included.
 
-A scene is a number below :data:`SCENES`. Its digits, the lowest first, are the draws in order: the
+A scene is a number below :data:`SCENES`. Its digits, the lowest first, are the random choices: the
 same/different flag, the class b, which of the nine other classes a is, three rotations, three
-scales, three blocks. So a scene is made from one word of 64 random bits, and a seed gives the same
-images for ever and on every platform.
+scales, three blocks. So one word of 64 random bits gives one scene, and a seed gives the same
+images on every platform.
 
-A sprite is at most 8 x 8 pixels and sits on a block: packed, it is 8 bytes of its own in the image.
+A sprite fits into its block of 8 x 8 pixels, which are 8 bytes of the packed image.
 """
 
 from math import prod
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lpunits.paper.data import randomness
-from lpunits.paper.data.dataset import Dataset, Info, split
+from lpunits.paper.data.dataset import Dataset, Info, check_count, split
 from lpunits.paper.data.sources import arrays_sha256, cached
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,7 +31,7 @@ SPRITES = (
     "xx/xx/x.",
     ".xx/xx./.x.",
     ".x/xx/.x/.x",
-    # The mirror images of the five above: reflections are different classes.
+    # The mirror images of the five above are classes of their own.
     ".x/.x/.x/xx",
     "x./x./xx/.x",
     "xx/xx/.x",
@@ -40,34 +40,29 @@ SPRITES = (
 )
 RADICES = (2, 10, 9, *(4, 4, 4), *(2, 2, 2), *(64, 64, 64))
 SCENES = prod(RADICES)
-# Words from here on are not used: the others fall on each scene equally often.
+# Larger words are not used, so that every scene is equally likely.
 WORD_LIMIT = 2**64 - 2**64 % SCENES
 
 
 def load(
     *, train: int = 80_000, valid: int = 10_000, test: int = 20_000, seed: int = 0
 ) -> Dataset[Tensor]:
-    """The task at its published size: uint8 rows of 4096 pixels, 0 or 1; label 1: one is different.
+    """The published task: uint8 rows of 4096 pixels, 0 or 1; label 1 if one sprite is different.
 
-    The features stay uint8, a quarter of the memory of floats; make a batch of them floats with
-    ``.float()``. A smaller set of the same seed is the beginning of a larger one.
+    The features stay uint8, a quarter of the memory of float32; convert a batch with ``.float()``.
+    A smaller set of the same seed is the beginning of a larger one.
 
     Args:
-        train: Images to train on.
-        valid: Images to validate.
-        test: Images to test.
-        seed: Which images; the three splits take their words from three streams of it.
+        train: The number of training images.
+        valid: The number of validation images.
+        test: The number of test images.
+        seed: The random seed; each split has its own random stream.
     """
+    check_count(train=train, valid=valid, test=test)
     counts = (train, valid, test)
-    for name, count in zip(("train", "valid", "test"), counts, strict=True):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"{name} must be a number of images of at least 1, got {count!r}")
     arrays = cached("pentomino", f"1 {counts} {seed}", lambda: _generate_all(counts, seed))
-    parts = [split(unpack(arrays[f"images{k}"]), arrays[f"labels{k}"]) for k in range(3)]
     return PENTOMINO.dataset(
-        parts[0],
-        parts[1],
-        parts[2],
+        *(split(unpack(arrays[f"images{k}"]), arrays[f"labels{k}"]) for k in range(3)),
         classes=("same", "different"),
         shape=(64, 64),
         checksum=arrays_sha256(arrays),
@@ -82,7 +77,7 @@ def _generate_all(counts: tuple[int, ...], seed: int) -> dict[str, Bytes]:
 
 
 def generate(count: int, *seed: int) -> tuple[Bytes, Bytes]:
-    """As many images, packed to rows of 512 bytes, and their labels (0: same, 1: different).
+    """``count`` images, packed to rows of 512 bytes, and their labels (0: same, 1: different).
 
     >>> images, labels = generate(5, 0)
     >>> images.shape, unpack(images).shape, labels
@@ -93,7 +88,7 @@ def generate(count: int, *seed: int) -> tuple[Bytes, Bytes]:
     labels = np.empty(count, np.uint8)
     done = 0
     while done < count:
-        # Words are used in their order, so the size of the chunks does not show in the result.
+        # Words are used in order, so the size of the chunks does not affect the result.
         raw = stream.random_raw(16384)
         different, looks, blocks = decode(raw[raw < np.uint64(WORD_LIMIT)])
         keep = np.flatnonzero(~collides(looks, blocks))[: count - done]
@@ -113,7 +108,7 @@ def unpack(images: Bytes) -> Bytes:
 def decode(
     scenes: npt.NDArray[np.uint64],
 ) -> tuple[Bytes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The flags (n,), the looks (n, 3) and the blocks (n, 3) of scenes, given by their numbers.
+    """The flags (n,), the looks (n, 3) and the blocks (n, 3) of numbered scenes.
 
     A *look* is a sprite as it is drawn: 8 class + 2 rotation + (scale - 1).
     """
@@ -129,18 +124,18 @@ def decode(
 
 
 def collides(looks: npt.NDArray[np.int64], blocks: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Whether any two of the three sprites of each scene overlap, mask with mask."""
+    """Whether the masks of any two of the three sprites overlap, for each scene."""
     hit = np.zeros(len(looks), bool)
     for i, j in ((0, 1), (0, 2), (1, 2)):
         down = blocks[:, j] // 8 - blocks[:, i] // 8
         right = blocks[:, j] % 8 - blocks[:, i] % 8
-        near = (abs(down) < 2) & (abs(right) < 2)  # a mask reaches 2 pixels beyond its block
+        near = (abs(down) < 2) & (abs(right) < 2)  # a mask extends by at most 2 pixels
         hit[near] |= OVERLAPS[looks[near, i], looks[near, j], down[near] + 1, right[near] + 1]
     return hit
 
 
 def _draw(look: int) -> tuple[Bytes, Bytes]:
-    """The sprite of a look in its block (8 x 8), and its mask in that and all around (24 x 24)."""
+    """The sprite of a look in its block (8 x 8), and its mask on 3 x 3 blocks (24 x 24)."""
     rows = SPRITES[look // 8].split("/")
     sprite = np.rot90([[c == "x" for c in row] for row in rows], -(look // 2 % 4))  # clockwise
     framed = np.zeros((6, 6), bool)

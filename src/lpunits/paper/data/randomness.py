@@ -1,7 +1,7 @@
-"""Seeded randomness that is the same for ever and on every platform.
+"""Random numbers that are the same on every platform and with every version of numpy.
 
-numpy promises that the raw 64-bit words of PCG64 never change, but not what its distributions make
-of them. So the few draws that the datasets need are made from the raw words here.
+numpy guarantees that the raw 64-bit words of PCG64 never change, but not its distributions. So the
+distributions that the datasets need are computed from the raw words here.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def words(seed: int, *stream: int) -> np.random.PCG64:
-    """The uniform 64-bit words of a seed; several numbered streams of one seed are independent.
+    """The uniform 64-bit words of a seed; numbered streams of one seed are independent.
 
     >>> words(0).random_raw(2)
     array([11749869230777074271,  4976686463289251617], dtype=uint64)
@@ -20,7 +20,7 @@ def words(seed: int, *stream: int) -> np.random.PCG64:
 
 
 def permutation(count: int, seed: int) -> npt.NDArray[np.int64]:
-    """The numbers from 0 to ``count - 1`` in random order: the order of as many random words."""
+    """The numbers from 0 to ``count - 1`` in random order, by sorting ``count`` random words."""
     return np.argsort(words(seed).random_raw(count), kind="stable").astype(np.int64)
 
 
@@ -31,6 +31,6 @@ def uniform(stream: np.random.PCG64, *shape: int) -> npt.NDArray[np.float64]:
 
 
 def normal(stream: np.random.PCG64, *shape: int) -> npt.NDArray[np.float64]:
-    """Standard normal, each of two words, by Box and Muller."""
+    """Standard normal numbers from two words each, by the Box-Muller method."""
     u = uniform(stream, *shape, 2)
     return np.asarray(np.sqrt(-2 * np.log(1 - u[..., 0])) * np.cos(2 * np.pi * u[..., 1]))

@@ -20,7 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 
 def draw(dataset: Dataset[Any], path: Path, *, seed: int = 0) -> Path:
-    """Writes a sheet of training examples, which the seed chooses; returns its path."""
+    """Write a sheet of training examples, chosen by the seed; return its path."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -43,14 +43,14 @@ def _title(dataset: Dataset[Any]) -> str:
 
 
 def _images(figure: "Figure", dataset: Dataset[Any], seed: int) -> None:
-    """Rows of examples, each row of one class, whose name stands in front."""
+    """Rows of examples; each row has one class, with its name in front."""
     axis = figure.subplots()
     axis.set_title(_title(dataset), fontsize=11, pad=12)
     features, targets = dataset.train.features, dataset.train.targets.numpy()
     order = randomness.permutation(len(targets), seed)
-    few = len(dataset.classes) < 5  # then there is room for two rows of each, and larger images
+    large = len(dataset.classes) < 5  # two rows of larger images for each class
     height, width = dataset.shape
-    repeats, columns, gap = 1 + few, 6 if few else 10, max(1, width // 12)
+    repeats, columns, gap = 1 + large, 6 if large else 10, max(1, width // 12)
     rows = repeats * len(dataset.classes)
     mosaic = np.full((rows * (height + gap), columns * (width + gap)), np.nan, np.float32)
     for row in range(rows):
@@ -69,7 +69,7 @@ def _images(figure: "Figure", dataset: Dataset[Any], seed: int) -> None:
 
 
 def _rolls(figure: "Figure", dataset: Dataset[Any], seed: int) -> None:
-    """A few pieces, the first 200 steps of each; the notes are named."""
+    """Four pieces, the first 200 steps of each; the notes C1 to C8 are marked."""
     figure.suptitle(_title(dataset), fontsize=11)
     rolls = dataset.train.features
     chosen = randomness.permutation(len(rolls), seed)[:4]
@@ -94,7 +94,7 @@ def _points(figure: "Figure", dataset: Dataset[Any], seed: int) -> None:
     y = targets[rows].numpy()
     axis = figure.subplots()
     axis.set_title(_title(dataset), fontsize=11, pad=12)
-    # Rare classes last, so that they lie on top.
+    # Rare classes last, so that they are on top.
     for k in np.argsort(-np.bincount(y, minlength=len(dataset.classes)), kind="stable"):
         name = f"{dataset.classes[k]} ({(targets == k).float().mean():.1%})"
         own = x[y == k]

@@ -1,8 +1,8 @@
-"""The files behind the datasets: where they lie, how they arrive, how a parsed one is kept.
+"""The files that datasets are read from: finding, downloading, checking and caching them.
 
-A file is looked for in the folder that the environment variable ``LPUNITS_DATA`` names, then in the
-user's cache folder. It is downloaded only by :func:`fetch`. What is slow to parse is kept in the
-cache folder by :func:`cached`, bound to the checksum of the file that it came from.
+A file is looked for in the folder named by the environment variable ``LPUNITS_DATA``, then in the
+user's cache folder. Only :func:`fetch` downloads. Arrays that are slow to parse or to generate are
+kept in the cache folder by :func:`cached`.
 """
 
 import hashlib
@@ -21,13 +21,15 @@ from lpunits.paper.files import StorageError, write_atomically
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+PLACE = "put it into the folder that the environment variable LPUNITS_DATA names"
+
 
 class DataError(ValueError):
-    """A data file is missing, damaged or not what it should be; the message is one sentence."""
+    """A data file is missing, damaged or not the expected one; the message is one sentence."""
 
 
 def cache_folder() -> Path:
-    """Where downloads and parsed files are kept: ``LPUNITS_CACHE``, or the user's cache folder."""
+    """The folder of downloads and cached arrays: ``LPUNITS_CACHE``, or the user's cache folder."""
     if folder := os.environ.get("LPUNITS_CACHE"):
         return Path(folder)
     import platformdirs
@@ -41,12 +43,12 @@ class Source:
 
     Args:
         dataset: The dataset's name, for messages.
-        folder: The subfolder that it lies in; directly in the data folder will do too.
-        names: The file names that are accepted, the preferred one first.
-        read: Reads such a file and checks it in full; raises :class:`DataError`.
-        url: The official source, if anybody may download it; it is saved under the first name.
+        folder: The subfolder to look in; files directly in the data folder are found too.
+        names: The accepted file names, the preferred one first.
+        read: Reads such a file and checks all of it; raises :class:`DataError`.
+        manual: How to get the file by hand, as the end of a sentence.
+        url: The official download, if there is one; it is saved under the first name.
         known_hash: The checksum of that download, as ``sha256:...`` or ``md5:...``.
-        manual: How to get the file by hand, the end of a sentence.
     """
 
     dataset: str
@@ -58,7 +60,7 @@ class Source:
     known_hash: str | None = None
 
     def present(self) -> list[Path]:
-        """Every file of one of the names that is there, in the order of preference."""
+        """Every existing file with one of the names, the preferred one first."""
         places = [cache_folder()]
         if folder := os.environ.get("LPUNITS_DATA"):
             places.insert(0, Path(folder))
@@ -69,77 +71,52 @@ class Source:
         """The file to read."""
         if present := self.present():
             return present[0]
-        folder = os.environ.get("LPUNITS_DATA")
-        where = f"LPUNITS_DATA ({folder})" if folder else "LPUNITS_DATA (not set)"
-        fetch = f"run `lpunits data fetch {self.dataset}`, or " if self.url else ""
+        data = f"LPUNITS_DATA ({os.environ.get('LPUNITS_DATA') or 'not set'})"
+        download = f"run `lpunits data fetch {self.dataset}`, or " if self.url else ""
         raise DataError(
-            f"{self.dataset}: {' or '.join(self.names)} is neither in {where} nor in the cache "
-            f"({cache_folder()}): {fetch}{self.manual} and put it into the folder that the "
-            f"environment variable LPUNITS_DATA names"
+            f"{self.dataset}: {' or '.join(self.names)} is neither in {data} nor in the cache "
+            f"({cache_folder()}): {download}{self.manual} and {PLACE}"
         )
+
+    def cached_arrays(self) -> tuple[Arrays, str]:
+        """The arrays that ``read`` makes of the file, from the cache, and the file's sha256."""
+        path = self.find()
+        digest = file_sha256(path)
+        return cached(self.dataset, f"1 {digest}", lambda: self.read(path)), digest
 
 
 def fetch(source: Source) -> Path:
-    """The file, downloaded from its official source unless it is there already, and checked."""
-    place = "put it into the folder that the environment variable LPUNITS_DATA names"
+    """The file, checked; it is downloaded from its official source unless it exists."""
     target = cache_folder() / source.folder / source.names[0]
     for path in source.present()[:1]:
         try:
             source.read(path)
             return path
         except DataError:
-            if path != target:  # what is damaged is the user's own file: it is not ours to replace
+            if path != target:  # a damaged file of the user is not ours to replace
                 raise
             path.unlink()
     if source.url is None:
         raise DataError(
             f"{source.dataset}: {source.names[0]} cannot be downloaded freely: {source.manual} and "
-            f"{place}"
+            f"{PLACE}"
         )
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
     try:
         pooch.retrieve(
-            source.url,
-            source.known_hash,
-            fname=target.name,
-            path=target.parent,
-            downloader=pooch.HTTPDownloader(progressbar=_Progress(target.name)),
+            source.url, source.known_hash, fname=target.name, path=target.parent, progressbar=True
         )
     except (OSError, ValueError) as error:  # no network, a broken transfer, a wrong checksum
-        lost = type(error).__name__ in ("ConnectionError", "ConnectTimeout")
-        reason = "there is no connection to it" if lost else _one_line(error)
+        offline = type(error).__name__ in ("ConnectionError", "ConnectTimeout")
+        reason = "there is no connection to it" if offline else " ".join(str(error).split())
         raise DataError(
             f"{source.dataset}: {source.url} could not be downloaded ({reason}): try again with a "
-            f"network, or {source.manual} and {place}"
+            f"network, or {source.manual} and {PLACE}"
         ) from error
     source.read(target)
     return target
-
-
-class _Progress:
-    """The progress bar of rich, in the form that pooch asks for."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
-
-        columns = "{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn()
-        self.bar = Progress(*columns, console=Console(stderr=True))
-        self.task = self.bar.add_task(name, total=None)
-        self.total = 0.0
-
-    def update(self, size: float) -> None:
-        self.bar.start()
-        self.bar.update(self.task, advance=size, total=self.total or None)
-
-    def reset(self) -> None:
-        """Pooch resets the bar once the download is complete, to set it to 100 % by itself."""
-        self.bar.update(self.task, completed=0)
-
-    def close(self) -> None:
-        self.bar.stop()
 
 
 def sha256(data: bytes) -> str:
@@ -153,49 +130,46 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_sha256(path: Path, data: bytes, expected: str | None) -> None:
-    """Compares the content of a file with the checksum that is known for it, if one is."""
-    if expected is not None and (found := sha256(data)) != expected:
+def check_sha256(
+    path: Path, found: str, expected: str | None, what: str = "content", hint: str = ""
+) -> None:
+    """Raise an error if the checksum of a file's content is known and is another one."""
+    if expected not in (None, found):
         raise DataError(
-            f"{path}: the content has the sha256 {found}, expected {expected}: the file is damaged "
-            f"or another one"
+            f"{path}: the {what} has the sha256 {found}, expected {expected}: the file is damaged "
+            f"or a different one{hint}"
         )
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The content of a file, unpacked if it is gzip, and never more than ``limit`` bytes of it."""
+    """The content of a plain or gzip file, which may have at most ``limit`` bytes."""
     too_long = DataError(f"{path}: the file holds more than the {limit} bytes that are expected")
-    # What does not compress grows a little, hence the room for a packed file.
-    if path.stat().st_size > limit + limit // 100 + 1024:
+    if path.stat().st_size > limit + limit // 100 + 1024:  # gzip makes random bytes a little longer
         raise too_long
-    data = path.read_bytes()
+    data, parts, room = path.read_bytes(), [], limit
     if data[:2] != b"\x1f\x8b":
-        if len(data) > limit:
-            raise too_long
-        return data
-    parts, room = [], limit
+        parts, room, data = [data], limit - len(data), b""
     try:
-        while data:  # a gzip file may have several members
+        while data and room >= 0:  # a gzip file may have several members
             member = zlib.decompressobj(wbits=31)
-            part = member.decompress(data, room + 1)
-            room -= len(part)
-            if room < 0:
-                raise too_long
-            if not member.eof:
+            parts.append(member.decompress(data, room + 1))
+            room -= len(parts[-1])
+            if room >= 0 and not member.eof:
                 raise DataError(f"{path}: the gzip file ends too early")
-            parts.append(part)
             data = member.unused_data
     except zlib.error as error:
         raise DataError(f"{path}: the gzip file is damaged ({error})") from error
+    if room < 0:
+        raise too_long
     return b"".join(parts)
 
 
 def cached(name: str, key: str, build: Callable[[], Arrays]) -> Arrays:
     """The arrays that ``build`` makes, kept in the cache folder until ``key`` changes.
 
-    The key holds all that the arrays depend on: the checksum of the source, the options, a version
-    of the code. A file that is damaged, or was made for another key, is built again. A cache folder
-    that cannot be written to costs time, not the data.
+    The key holds everything that the arrays depend on: the checksum of the source, the options, a
+    version of the code. A cached file that is damaged or has another key is built again. If the
+    cache folder cannot be written to, a warning is given and the arrays are returned all the same.
     """
     from safetensors import SafetensorError, safe_open
     from safetensors.numpy import save
@@ -226,7 +200,3 @@ def arrays_sha256(arrays: Arrays) -> str:
         digest.update(f"{name} {values.dtype.str} {values.shape}\n".encode())
         digest.update(values.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

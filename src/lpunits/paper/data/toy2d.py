@@ -1,9 +1,9 @@
 """The 2-D sets of the paper's Section 4: two and three Gaussian classes, and closed curves.
 
-The paper shows them but does not define them. The Gaussians are ours, chosen so that what the paper
-shows can be seen: two classes that a line can (almost) separate, and three of which an Lp unit can
-enclose any. The curve bounds a superellipse whose order changes with the direction. The teacher,
-a second curve, is one that two Lp units can draw exactly.
+The paper shows them but does not define them, so these are ours. A line can almost separate the two
+Gaussian classes, and one Lp unit can enclose any one of the three. The curve is a superellipse
+whose order changes with the direction. The teacher is a second curve, which two Lp units can
+represent exactly.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,13 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lpunits.paper.data import randomness
-from lpunits.paper.data.dataset import Dataset, Info, Split, split
+from lpunits.paper.data.dataset import Dataset, Info, check_count, split
 from lpunits.paper.data.sources import Arrays, arrays_sha256
 
 Points = npt.NDArray[np.float64]
+Draw = Callable[..., tuple[Points, npt.NDArray[np.int64]]]  # (count, *seed) -> points, labels
 
-# Per class: the mean, and the matrix that standard normal points are multiplied with.
+# Per class: the mean, and the matrix that multiplies standard normal points.
 TWO = (((-1.5, -0.5), ((0.7, 0.3), (0.0, 0.4))), ((1.5, 0.5), ((0.4, 0.0), (-0.3, 0.7))))
 THREE = (
     ((0.0, 2.0), ((0.7, 0.0), (0.0, 0.4))),
@@ -29,11 +30,11 @@ THREE = (
 
 
 def curve_level(points: Points) -> Points:
-    r"""The level of points of the plane: below 1 inside the curve, above 1 outside.
+    r"""The level of points in the plane: below 1 inside the curve, above 1 outside.
 
     .. math:: (|x|^p + |y|^p)^{1/p}, \qquad p(\theta) = 1.6 + 2.4 (1 - \cos(\theta - \pi/4)) / 2
 
-    where :math:`\theta` is the direction of the point, so the order goes from 1.6 to 4 and back.
+    where :math:`\theta` is the direction of the point, so the order varies between 1.6 and 4.
 
     >>> curve_level(np.array([[0.5, 0.0], [0.0, -2.0]]))
     array([0.5, 2. ])
@@ -43,7 +44,7 @@ def curve_level(points: Points) -> Points:
     return np.asarray((abs(x) ** p + abs(y) ** p) ** (1 / p))
 
 
-# The teacher's units: the order, the filters, the centres.
+# The order, filters and centres of each of the teacher's units.
 TEACHER = (
     (1.05, ((0.8, 0.5), (-0.5, 0.8)), (0.15, -0.1)),
     (12.0, ((1.1, 0.2), (-0.1, 0.9)), (-0.2, 0.15)),
@@ -53,8 +54,8 @@ TEACHER = (
 def teacher_level(points: Points) -> Points:
     r"""The mean of two Lp units of two filters, with the orders 1.05 and 12, divided by 0.7.
 
-    The curve where it is 1 is smooth and convex, and nearly has corners where those of the first
-    unit, a diamond, meet the sides of the second, a box.
+    The curve of level 1 is smooth and convex. It nearly has corners, since the first unit is nearly
+    a diamond and the second nearly a box.
 
     >>> teacher_level(np.array([[0.0, 0.0], [2.0, 0.0]])).round(3)
     array([0.225, 2.459])
@@ -69,7 +70,7 @@ def teacher_level(points: Points) -> Points:
 def _inside(
     level: Callable[[Points], Points], count: int, *seed: int
 ) -> tuple[Points, npt.NDArray[np.int64]]:
-    """Points uniform on [-1.5, 1.5]^2; those with a level within .005 of the curve are dropped."""
+    """Uniform points on [-1.5, 1.5]^2, without those whose level is within .005 of 1."""
     stream = randomness.words(*seed)
     points = np.empty((0, 2))
     while len(points) < count:
@@ -84,84 +85,51 @@ def _gaussians(
     count: int,
     *seed: int,
 ) -> tuple[Points, npt.NDArray[np.int64]]:
-    """Points of each class in turn, so that the classes are as even as can be."""
+    """Points of each class in turn, so that the classes have equal sizes."""
     labels = np.arange(count) % len(classes)
     means, shapes = np.array([m for m, _ in classes]), np.array([s for _, s in classes])
     z = randomness.normal(randomness.words(*seed), count, 2)
     return means[labels] + np.einsum("ni,nij->nj", z, shapes[labels]), labels
 
 
-def _load(name: str, points: int, seed: int) -> Dataset[Tensor]:
-    if isinstance(points, bool) or not isinstance(points, int) or points < 1:
-        raise ValueError(f"points must be a number of at least 1, got {points!r}")
-    arrays: Arrays = {}
-    parts: list[Split[Tensor]] = []
-    for k in range(3):
-        values, labels = DRAW[name](points, seed, k)
-        features = values.astype(np.float32)
-        arrays |= {f"features{k}": features, f"targets{k}": labels}
-        parts.append(split(features, labels))
-    return INFOS[name].dataset(
-        parts[0],
-        parts[1],
-        parts[2],
-        classes=CLASSES[name],
-        shape=(2,),
-        checksum=arrays_sha256(arrays),
-    )
+def _info(name: str, about: str, size: int, classes: tuple[str, ...], draw: Draw) -> Info:
+    def load(*, points: int = size, seed: int = 0) -> Dataset[Tensor]:
+        """As many float32 points in each split, from independent random streams of one seed."""
+        check_count(points=points)
+        arrays: Arrays = {}
+        for k in range(3):
+            values, arrays[f"targets{k}"] = draw(points, seed, k)
+            arrays[f"features{k}"] = values.astype(np.float32)
+        return info.dataset(
+            *(split(arrays[f"features{k}"], arrays[f"targets{k}"]) for k in range(3)),
+            classes=classes,
+            shape=(2,),
+            checksum=arrays_sha256(arrays),
+        )
+
+    about = f"points of the plane, {about}: {size:,} / {size:,} / {size:,}"
+    info = Info(name, about, "generated", "no rights claimed", "lpunits", load)
+    return info
 
 
-def load_two_gaussians(*, points: int = 1000, seed: int = 0) -> Dataset[Tensor]:
-    """As many float32 points in each split, which have different streams of one seed."""
-    return _load("two-gaussians", points, seed)
-
-
-def load_three_gaussians(*, points: int = 1500, seed: int = 0) -> Dataset[Tensor]:
-    """As many float32 points in each split, which have different streams of one seed."""
-    return _load("three-gaussians", points, seed)
-
-
-def load_teacher(*, points: int = 5000, seed: int = 0) -> Dataset[Tensor]:
-    """As many float32 points in each split, which have different streams of one seed."""
-    return _load("teacher", points, seed)
-
-
-def load_curve(*, points: int = 5000, seed: int = 0) -> Dataset[Tensor]:
-    """As many float32 points in each split, which have different streams of one seed."""
-    return _load("curve", points, seed)
-
-
-DRAW: dict[str, Callable[..., tuple[Points, npt.NDArray[np.int64]]]] = {
-    "two-gaussians": partial(_gaussians, TWO),
-    "three-gaussians": partial(_gaussians, THREE),
-    "curve": partial(_inside, curve_level),
-    "teacher": partial(_inside, teacher_level),
-}
-CLASSES = {
-    "two-gaussians": ("first", "second"),
-    "three-gaussians": ("first", "second", "third"),
-    "curve": ("outside", "inside"),
-    "teacher": ("outside", "inside"),
-}
-_info = partial(Info, size="generated", licence="no rights claimed", source="lpunits")
+SIDES = ("outside", "inside")
 TWO_GAUSSIANS = _info(
-    name="two-gaussians",
-    about="points of the plane, two Gaussian classes: 1,000 / 1,000 / 1,000",
-    load=load_two_gaussians,
+    "two-gaussians", "two Gaussian classes", 1000, ("first", "second"), partial(_gaussians, TWO)
 )
 THREE_GAUSSIANS = _info(
-    name="three-gaussians",
-    about="points of the plane, three Gaussian classes: 1,500 / 1,500 / 1,500",
-    load=load_three_gaussians,
+    "three-gaussians",
+    "three Gaussian classes",
+    1500,
+    ("first", "second", "third"),
+    partial(_gaussians, THREE),
 )
 CURVE = _info(
-    name="curve",
-    about="points of the plane inside and outside a closed curve: 5,000 / 5,000 / 5,000",
-    load=load_curve,
+    "curve", "inside and outside a closed curve", 5000, SIDES, partial(_inside, curve_level)
 )
 TEACHER_SET = _info(
-    name="teacher",
-    about="points of the plane inside and outside a sum of two Lp units: 5,000 / 5,000 / 5,000",
-    load=load_teacher,
+    "teacher",
+    "inside and outside a sum of two Lp units",
+    5000,
+    SIDES,
+    partial(_inside, teacher_level),
 )
-INFOS = {info.name: info for info in (TWO_GAUSSIANS, THREE_GAUSSIANS, CURVE, TEACHER_SET)}
