@@ -22,7 +22,8 @@ pooling mlp
 rnn
 diagnosis geometry sklearn integrations
 __init__
-paper.files paper.statistics paper.playground
+paper.files paper.statistics
+paper.playground
 paper.data
 paper.training
 paper.search

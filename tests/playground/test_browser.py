@@ -97,9 +97,10 @@ def test_a_link_reopens_exactly_this_picture(visit):
     page.click("#play")
     page.wait_for_timeout(1200)
     page.click("#play")
+    page.wait_for_timeout(300)
+    shots = [page.locator("#arena").screenshot()]
     page.click("#copy-link")
     link = page.evaluate("navigator.clipboard.readText()")
-    shots = [page.locator("#arena").screenshot()]
     again = visit(link.removeprefix(PAGE))
     again.wait_for_timeout(300)
     assert mistakes(again) == mistakes(page)

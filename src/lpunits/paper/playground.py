@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lpunits import LpLinear, MaxoutLinear
+from lpunits.paper.files import write_atomically
 
 
 def folder() -> Path:
@@ -24,6 +25,12 @@ def folder() -> Path:
         if (place / "index.html").exists():
             return place
     raise FileNotFoundError("the playground is not part of this installation of lpunits")
+
+
+def copy_to(place: Path) -> None:
+    """Copy the page into a folder, for pages that link it."""
+    for file in folder().rglob("*.*"):
+        write_atomically(place / file.relative_to(folder()), file.read_bytes())
 
 
 class _Quiet(SimpleHTTPRequestHandler):

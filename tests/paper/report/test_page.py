@@ -149,10 +149,21 @@ def whole(smoke, tmp_path_factory):
 
 def test_nothing_is_loaded_from_elsewhere_and_no_id_is_given_twice(whole):
     text = whole[0].read_text()
-    assert not re.findall(r'(?:src|href)="(?!#|data:)', text)
+    assert not re.findall(r'(?:src|href)="(?!#|data:|playground/index\.html#)', text)
     assert not re.search(r"@import|url\((?!#)", text)
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert len(ids) == len(set(ids))
+
+
+def test_figures_2_to_4_open_in_the_playground(whole):
+    text = whole[0].read_text()
+    links = re.findall(r'href="(playground/index\.html)#view=(\w+)&amp;data=([\w-]+)', text)
+    assert [kind for *_, kind in links] == ["two-gaussians"] * 3 + ["three-gaussians"] * 2 + [
+        "curve"
+    ]
+    assert [view for _, view, _ in links] == ["network"] * 5 + ["race"]
+    for page, *_ in links:
+        assert (whole[0].parent / page).exists()
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

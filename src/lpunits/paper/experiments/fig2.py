@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from lpunits import geometry
 from lpunits.paper import data
-from lpunits.paper.experiments.plane import POINTS, Plane, best, trained
+from lpunits.paper.experiments.plane import POINTS, Plane, best, playground_link, trained
 from lpunits.paper.report.figures import COLORS, NAMES
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -63,6 +63,7 @@ def section(results: Sequence[Result]) -> Section:
                 "one class, an L∞ unit a long box, a rectifier a line between the two",
                 "Lines from the centre of a unit are its axes: along one of them only one of its "
                 "two projections changes.",
+                {name: playground_link(r) for name, r in shown.items()},
             )
         ],
         ["The paper does not define its Gaussians; ours are `two-gaussians` of `lpunits data`."],

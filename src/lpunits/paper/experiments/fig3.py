@@ -7,7 +7,15 @@ from matplotlib.figure import Figure
 
 from lpunits import geometry
 from lpunits.paper import data
-from lpunits.paper.experiments.plane import POINTS, UNITS, Plane, best, order_name, trained
+from lpunits.paper.experiments.plane import (
+    POINTS,
+    UNITS,
+    Plane,
+    best,
+    order_name,
+    playground_link,
+    trained,
+)
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -52,6 +60,7 @@ def section(results: Sequence[Result]) -> Section:
                 "Three classes of points in two panels, with the lines between the classes and "
                 "the superellipses, centres and axes of two units",
                 "Dashed: where a unit has the value that is typical of it on the boundary.",
+                {name: playground_link(r) for name, r in zip(names, shown, strict=True)},
             )
         ],
         ["The paper does not define its Gaussians; ours are `three-gaussians` of `lpunits data`."],

@@ -7,7 +7,15 @@ from matplotlib.figure import Figure
 
 from lpunits import geometry
 from lpunits.paper import data
-from lpunits.paper.experiments.plane import POINTS, UNITS, best, curve_net, order_name, trained
+from lpunits.paper.experiments.plane import (
+    POINTS,
+    UNITS,
+    best,
+    curve_net,
+    order_name,
+    playground_link,
+    trained,
+)
 from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -50,6 +58,7 @@ def section(results: Sequence[Result]) -> Section:
                 "drawn by two Lp units with their superellipses, and the polygon drawn by four "
                 "rectifiers with its mistakes",
                 "Black: the boundary. Dashed: the superellipses of the units. Rings: mistakes.",
+                {" against ".join(NAMES[kind] for kind in shown): playground_link(*shown.values())},
             )
         ],
         headlines=short,

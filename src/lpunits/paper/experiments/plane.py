@@ -9,7 +9,7 @@ import torch
 
 from lpunits import MLP, LpLinear
 from lpunits.optim import NaturalConjugateGradient
-from lpunits.paper import data
+from lpunits.paper import data, playground
 from lpunits.paper.report.figures import COLORS
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale
@@ -130,6 +130,14 @@ def trained(result: Result) -> MLP:
     saved = {name: torch.tensor(value) for name, value in result.outcome["net"].items()}
     net.load_state_dict(saved, strict=False)  # orders that stay are in the config
     return net
+
+
+def playground_link(*results: Result) -> str:
+    """Opens the nets of one or two records, which have the same data, in the playground."""
+    config = results[0].config
+    seed = config.data_seed
+    nets = map(trained, results)
+    return playground.link(*nets, data=config.data, points=config.points, draw=seed)
 
 
 def best(results: Iterable[Result]) -> Result:

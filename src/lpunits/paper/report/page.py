@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 import lpunits
-from lpunits.paper import data
+from lpunits.paper import data, playground
 from lpunits.paper.files import write_atomically
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.training.records import Records
@@ -139,6 +139,8 @@ def write(
             image = io.BytesIO()
             picture.figure.savefig(image, format="png", dpi=150, metadata={"Software": None})
             write_atomically(folder / "figures" / f"{name}.png", image.getvalue())
+    if any(picture.playground for part in parts for picture in part.section.pictures):
+        playground.copy_to(folder / "playground")
     page = folder / "index.html"
     write_atomically(page, _page(parts, missing, findings).encode())
     return page
@@ -247,6 +249,11 @@ def _picture(picture: Picture, where: str) -> str:
     width, height = picture.figure.get_size_inches()
     kind = ' class="wide"' if width > 1.5 * height else ""
     caption = f"<figcaption>{_escape(picture.caption)}</figcaption>" if picture.caption else ""
+    links = ", ".join(
+        f'<a href="playground/index.html{_escape(link)}">{_escape(label)}</a>'
+        for label, link in picture.playground.items()
+    )
+    caption += f"<p>Open in the playground: {links}</p>" if links else ""
     return (
         f'<figure{kind}><div class="scroll" tabindex="0">'
         f"{_unique(svg(picture.figure, inline=True), f'{where}-{picture.name}', picture.alt)}</div>"

@@ -1,7 +1,7 @@
 """What an experiment shows in the report: a section of tables and pictures."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the report, also written to a file of that name."""
+    """A figure of the report, also written to a file of that name.
+
+    ``playground`` has a label and a link (:func:`lpunits.paper.playground.link`) for each of its
+    networks that the playground can open.
+    """
 
     name: str
     figure: "Figure"
     alt: str
     caption: str = ""
+    playground: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
