@@ -1,4 +1,4 @@
-"""What disturbs a net in training: noise, and dropout at a tenth of torch's cost on a CPU."""
+"""Noise in training: Gaussian noise, and dropout at a tenth of torch's cost on a CPU."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from lpunits.ops import compiled, ops
 
 
 class Dropout(nn.Dropout):
-    """:class:`torch.nn.Dropout`, drawn by a hash of the entry's position instead of one by one.
+    """:class:`torch.nn.Dropout` with a mask that is a hash of each entry's position.
 
-    The mask depends on torch's generator, through a seed, and on nothing else; it is not kept for
-    the gradient but made again. Where there is no compiled code for a tensor, torch's own serves.
+    The mask depends only on a seed from torch's generator. It is not stored for the gradient but
+    computed again. Tensors that the compiled operator cannot take use torch's own dropout.
 
     >>> _ = torch.manual_seed(0)
     >>> x = Dropout(0.25)(torch.ones(10_000))
@@ -22,7 +22,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Entries are 0 with probability ``p`` while training; in evaluation nothing happens."""
+        """In training, set entries to 0 with probability ``p``; in evaluation, the identity."""
         if not (
             compiled
             and self.training
@@ -41,7 +41,7 @@ class Dropout(nn.Dropout):
 
 
 class GaussianNoise(nn.Module):
-    """Adds independent normal noise while training; in evaluation nothing happens.
+    """Add independent normal noise in training; in evaluation, the identity.
 
     >>> noise = GaussianNoise(0.5)
     >>> bool((noise(torch.zeros(10_000)).std() - 0.5).abs() < 0.02)
@@ -50,7 +50,7 @@ class GaussianNoise(nn.Module):
     tensor([0., 0.])
 
     Args:
-        std: Its standard deviation.
+        std: The standard deviation of the noise.
     """
 
     def __init__(self, std: float) -> None:
@@ -58,7 +58,7 @@ class GaussianNoise(nn.Module):
         self.std = std
 
     def forward(self, x: Tensor) -> Tensor:
-        """As many values as there were, each disturbed."""
+        """The input plus noise, of the same shape."""
         return torch.add(x, torch.randn_like(x), alpha=self.std) if self.training else x
 
     def extra_repr(self) -> str:
@@ -74,5 +74,5 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # The mask again, on the gradient; and once more if that is differentiated.
+        # The same mask on the gradient, and again for second derivatives.
         return _Masked.apply(grad, *ctx.mask), None, None  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-r"""The Fisher matrix of what a model says about its targets, for three output distributions.
+r"""The Fisher matrix of a model's output distribution, for three distributions.
 
 With outputs y(x) of parameters θ, J = dy/dθ and H the Hessian of the loss in y, the matrix is
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-# Values of the Jacobian that are held at a time: 64 MB in double precision.
+# Entries of the Jacobian in memory at a time: 64 MB in double precision.
 HELD = 2**23
 
 
@@ -31,7 +31,7 @@ class Loss:
     value: Callable[[Tensor, Tensor], Tensor]
     curvature: Callable[[Tensor, Tensor], Tensor]
     root: Callable[[Tensor, Tensor], Tensor]
-    per_output: bool  # whether each output has a target of its own, or each sample one
+    per_output: bool  # whether each output has a target, or each sample
 
 
 def _softmax_curvature(y: Tensor, v: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def _softmax_root(y: Tensor, v: Tensor) -> Tensor:
 
 
 def _logistic_slope(y: Tensor) -> Tensor:
-    return y.sigmoid() * (-y).sigmoid()  # p (1 - p), exact also where p rounds to 1
+    return y.sigmoid() * (-y).sigmoid()  # p (1 - p), exact even if p rounds to 1
 
 
 LOSSES = {
@@ -61,7 +61,7 @@ LOSSES = {
 
 
 class Fisher:
-    """F at the present parameters of a model, on a batch of inputs; vectors are flat."""
+    """F at the current parameters of a model on a batch of inputs; vectors are flat."""
 
     def __init__(self, model: nn.Module, loss: Loss, inputs: Tensor) -> None:
         self.model, self.loss, self.inputs = model, loss, inputs
@@ -92,8 +92,8 @@ class Fisher:
     def dense(self) -> Tensor:
         """F as a matrix in double precision.
 
-        Made of the Jacobian of each sample by itself, in chunks of samples. So it holds for models
-        in which samples do not meet, as they do in batch normalisation while it trains.
+        Computed from the Jacobian of each sample, in chunks of samples. So the output of a sample
+        must not depend on other samples, as it does in batch normalisation in training mode.
         """
 
         def outputs(theta: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Natural conjugate gradient: second-order training of small and middle-sized models."""
+"""Natural conjugate gradient: second-order training of small and medium-sized models."""
 
 import math
 from collections.abc import Callable
@@ -15,8 +15,7 @@ from lpunits.optim.solvers import conjugate_gradient, minimal_residual, nelder_m
 Batch = tuple[Tensor, Tensor]
 
 SOLVERS = {"cg": conjugate_gradient, "minres": minimal_residual}
-DENSE_UP_TO = 400  # parameters
-LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e12
+DENSE_UP_TO, LEAST_DAMPING, MOST_DAMPING = 400, 1e-12, 1e12  # parameters; the range of lambda
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Stop:
 
 
 class Memory(NamedTuple):
-    """What a step leaves to the next: where it went, its gradient g, and g n."""
+    """What a step keeps for the next one: its direction, its gradient g, and g n."""
 
     direction: Tensor
     gradient: Tensor
@@ -43,14 +42,14 @@ class NaturalConjugateGradient:
     and F the Fisher matrix of the model's output distribution. The parameters then move by
     :math:`a \, n + b \, d`, where d is the step before, and a and b are found together by a search
     of the loss in this plane: it starts from :math:`a = 1, b = 0` and from the minimum of the
-    quadratic model, and goes on by Nelder and Mead's method. (The paper's step length and
-    :math:`\beta` are a and b / a.) The memory is dropped after every ``restart`` steps, when a
-    step was not a descent direction, and when nothing decreased the loss.
+    quadratic model, and continues by Nelder and Mead's method. (The paper's step length and
+    :math:`\beta` are a and b / a.) The memory is dropped after every ``restart`` steps, after a
+    step that was not a descent direction, and after one that did not decrease the loss.
 
-    The Fisher matrix of an Lp net is singular, so some damping :math:`\lambda` is always there. It
-    is multiplied by 3/2 when a natural gradient step reaches less than 1/4 of the decrease that
-    the quadratic model promises, by 2/3 when it reaches more than 3/4, and by 4 when nothing in
-    the plane decreases the loss; the parameters then stay.
+    The Fisher matrix of an Lp network is singular, so the damping :math:`\lambda` is never 0. It
+    is multiplied by 3/2 if a natural gradient step reaches less than 1/4 of the decrease that the
+    quadratic model predicts, by 2/3 if it reaches more than 3/4, and by 4 if no point of the plane
+    decreases the loss; the parameters then stay unchanged.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -58,16 +57,16 @@ class NaturalConjugateGradient:
     >>> y = (x.norm(dim=1) < 1).long()
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
     >>> optimizer = NaturalConjugateGradient(model)
-    >>> optimizer.step(x, y) < 0.69  # of a guess: log 2
+    >>> optimizer.step(x, y) < 0.69  # log 2, the loss of guessing
     True
     >>> optimizer.minimize(x, y, steps=100, target=0.01).reason
     'target'
 
     Args:
-        model: Maps a batch of inputs, samples first, to outputs. Random layers (dropout) and layers
-            in which samples meet (batch normalisation) belong in evaluation mode.
+        model: Maps a batch of inputs, samples first, to outputs. Dropout and batch normalisation
+            must be in evaluation mode: the loss must be a deterministic mean over samples.
         loss: What the outputs mean. ``"softmax"``: scores ``(samples, classes)``, targets are class
-            numbers. ``"logistic"``: log-odds of any shape, targets are of the same shape, from 0
+            indices. ``"logistic"``: log-odds of any shape, targets are of the same shape, from 0
             to 1. ``"squared"``: means of any shape, targets are of the same shape, and the loss is
             half of the mean squared error.
         beta: ``"search"``, as above; ``"polak-ribiere"``, a formula for :math:`\beta` and a search
@@ -76,14 +75,14 @@ class NaturalConjugateGradient:
             products with F alone. By default dense up to 400 parameters, then ``"cg"``.
         damping: The first :math:`\lambda`.
         restart: Steps after which the memory is dropped.
-        evaluations: Of the loss in a search, at most.
+        evaluations: The maximum number of evaluations of the loss in a search.
         tolerance: The relative residual to which ``"cg"`` and ``"minres"`` solve.
-        products: With F in one solution, at most.
+        products: The maximum number of products with F in one solution.
 
     Attributes:
-        damping: The present :math:`\lambda`.
+        damping: The current :math:`\lambda`.
         beta: b / a of the last step; 0 if it had no memory or did not move.
-        steps: How many were made.
+        steps: The number of steps so far.
         stationary: Whether the gradient of the last step was zero.
     """
 
@@ -133,7 +132,7 @@ class NaturalConjugateGradient:
         metric: Tensor | None = None,
         search: Batch | None = None,
     ) -> float:
-        """One step; returns the loss after it, on the batch that was searched.
+        """Make one step and return the loss after it, on the batch of the search.
 
         Args:
             inputs: The batch for the gradient.
@@ -177,7 +176,7 @@ class NaturalConjugateGradient:
         bend = plane @ torch.stack([product(v) for v in basis]).double().T
         try:
             (after, point), ratio = self._search(value, before, slope, bend)
-        except BaseException:  # not to leave the parameters at a point that was only tried
+        except BaseException:  # do not leave the parameters at a trial point
             self._move(theta)
             raise
 
@@ -210,15 +209,15 @@ class NaturalConjugateGradient:
         metric: Tensor | None = None,
         search: Batch | None = None,
     ) -> Stop:
-        """Step until the target, a number of steps or a stall; never until a time.
+        """Make steps until the target is reached, the loss stalls, or ``steps`` are done.
 
         Args:
             inputs: The batch for the gradient.
             targets: Its targets.
-            steps: At most so many.
+            steps: The maximum number of steps.
             target: The loss to reach, or a function that says after each step whether to stop.
-            patience: A stall is when over so many steps ...
-            progress: ... the loss fell by less than this part of itself.
+            patience: The loss stalls if over this many steps it falls by less than ...
+            progress: ... this fraction of itself.
             metric: As for :meth:`step`.
             search: As for :meth:`step`.
         """
@@ -243,7 +242,7 @@ class NaturalConjugateGradient:
         return stop("steps")
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next step depends on, besides the model: numbers, tensors and None."""
+        """The state besides the model: numbers, tensors and None."""
         memory = (None, None, None) if self._memory is None else self._memory
         return {
             "damping": self.damping,
@@ -254,7 +253,7 @@ class NaturalConjugateGradient:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, as the optimiser that it was taken from would."""
+        """Resume from the state of another optimiser, with identical results."""
         missing = self.state_dict().keys() - state.keys()
         if missing:
             raise ValueError(f"state must hold {', '.join(sorted(missing))}, got {sorted(state)}")
@@ -279,7 +278,7 @@ class NaturalConjugateGradient:
         self._memory, self._since, self.beta = None, 0, 0.0
 
     def _basis(self, g: Tensor, n: Tensor) -> list[Tensor]:
-        """The directions to search: n, n and the step before, or what the formula makes of both."""
+        """The directions to search: n, n and the last step, or their combination by the formula."""
         if self._memory is None:
             return [n]
         if self._rule == "search":
@@ -305,7 +304,7 @@ class NaturalConjugateGradient:
         return float(self._mean_loss(inputs, targets))
 
     def _mean_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss, after a look at what the model gave and what it should have given."""
+        """The loss, after checks of the outputs and the targets."""
         outputs = self.model(inputs)
         if not isinstance(outputs, Tensor) or not outputs.is_floating_point():
             got = outputs.dtype if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -354,10 +353,8 @@ class NaturalConjugateGradient:
         slope: Tensor,
         bend: Tensor,
     ) -> tuple[tuple[float, tuple[float, ...]], float]:
-        """The best point, and how much of the promised decrease the natural gradient reached.
-
-        In the plane the quadratic model is ``slope @ x + x @ bend @ x / 2``.
-        """
+        """The best point, and the fraction of the predicted decrease that n reached."""
+        # In the plane the quadratic model is slope @ x + x @ bend @ x / 2.
         first = (1.0,) + (0.0,) * (len(slope) - 1)
         trial = (value(first), first)
         ratio = (before - trial[0]) / -float(slope[0] + bend[0, 0] / 2)
@@ -373,7 +370,7 @@ class NaturalConjugateGradient:
         best = corners[0]
         if len(slope) == 1:
             corners = [best, origin]
-        elif len(corners) < 2 or abs(lowest[1]) < 0.1:  # the three would lie on a line
+        elif len(corners) < 2 or abs(lowest[1]) < 0.1:  # the three would be collinear
             beside = (best[1][0], best[1][1] + 0.5)
             corners = [best, origin, (value(beside), beside)]
             left -= 1

@@ -1,4 +1,4 @@
-r"""Stochastic gradient descent with momentum, in which no filter outgrows a given norm.
+r"""Stochastic gradient descent with momentum and a maximum norm of the filters.
 
 .. math::
 
@@ -18,7 +18,7 @@ from lpunits.ops import compiled, ops
 
 
 class SGD(Optimizer):
-    """Momentum descent, then a projection: every filter keeps a norm of at most ``max_norm``.
+    """Gradient descent with momentum, then a projection: no filter exceeds ``max_norm``.
 
     A filter is a vector along the last dimension of a parameter that has at least two, and all
     weights of an output channel for a convolution of images or volumes. Without ``max_norm`` the
@@ -33,9 +33,9 @@ class SGD(Optimizer):
     True
 
     Args:
-        params: Parameters, or groups of them with options of their own, as torch's optimisers take.
+        params: Parameters or parameter groups, as in torch's optimisers.
         lr: The learning rate.
-        momentum: How much of the last step is kept.
+        momentum: The factor of the last step.
         weight_decay: The factor of an L2 penalty.
         max_norm: The largest norm of a filter, or None.
     """
@@ -58,7 +58,7 @@ class SGD(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters; what the group leaves out it takes from the defaults."""
+        """Add a parameter group; missing options take the defaults."""
         for name in ("lr", "momentum", "weight_decay"):
             value = param_group.get(name, self.defaults[name])
             if isinstance(value, bool) or not isinstance(value, float | int) or not value >= 0:
@@ -82,7 +82,7 @@ class SGD(Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or set them to 0; the first without torch's bookkeeping."""
+        """Set the gradients to None, without torch's overhead, or to 0."""
         if not set_to_none:
             super().zero_grad(set_to_none=False)
             return
@@ -117,7 +117,7 @@ class SGD(Optimizer):
 
 
 def _filter_size(weight: Tensor) -> int:
-    """The values of one filter: all behind the first dimension of a convolution, else the last."""
+    """The size of a filter: all but the first dimension of a convolution, else the last."""
     last = weight.shape[1:] if weight.ndim in (4, 5) else weight.shape[-1:]
     return max(math.prod(last), 1)
 
@@ -125,13 +125,13 @@ def _filter_size(weight: Tensor) -> int:
 def _for_operator(
     weight: Tensor, velocity: Tensor, grad: Tensor, bound: float
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The tensors as the compiled operator takes them, contiguous; or None."""
+    """The tensors, contiguous for the compiled operator; None if it cannot take them."""
     tensors = weight, velocity, grad
     for t in tensors:
         ordinary = type(t) in (Tensor, nn.Parameter) and t.layout is torch.strided
         if not (compiled and ordinary and t.is_cpu and t.dtype is torch.float32):
             return None
-    if bound == math.inf:  # then the order of the dimensions is all the same
+    if bound == math.inf:  # then the order of the dimensions does not matter
         order = sorted(range(weight.ndim), key=weight.stride, reverse=True)
         tensors = weight.permute(order), velocity.permute(order), grad.permute(order)
     return tensors if all(t.is_contiguous() for t in tensors) else None

@@ -1,7 +1,7 @@
-"""What the optimiser solves on the way: a positive linear system, and a search in few dimensions.
+"""The solvers of the optimiser: for a positive linear system, and for a search in few dimensions.
 
-Both Krylov solvers judge themselves by the residual b - A x that they compute anew, not by the one
-their recurrence believes in, which drifts away from it in finite precision.
+Both Krylov solvers stop by the true residual b - A x, not by that of their recurrence, which drifts
+away from it in finite precision.
 """
 
 import math
@@ -14,7 +14,7 @@ Operator = Callable[[Tensor], Tensor]
 
 
 class Solution(NamedTuple):
-    """x, with its relative residual |b - A x| / |b|, and the products with A that it took."""
+    """x, its relative residual |b - A x| / |b|, and the number of products with A."""
 
     x: Tensor
     residual: float
@@ -30,7 +30,7 @@ def conjugate_gradient(A: Operator, b: Tensor, tolerance: float, products: int) 
             Ad = A(d)
             used += 1
             bend = d @ Ad
-            if not bend > 0:  # rounding has eaten what is left, or A is not positive
+            if not bend > 0:  # only rounding errors are left, or A is not positive
                 break
             x = x + rr / bend * d
             r = r - rr / bend * Ad
@@ -44,7 +44,7 @@ def conjugate_gradient(A: Operator, b: Tensor, tolerance: float, products: int) 
 def minimal_residual(A: Operator, b: Tensor, tolerance: float, products: int) -> Solution:
     """Solve A x = b for a symmetric positive A: the smallest residual, as MINRES.
 
-    For a positive A the conjugate residuals take the same steps as MINRES, in fewer lines.
+    For a positive A conjugate residuals are the same as MINRES, in fewer lines.
     """
 
     def cycle(x: Tensor, r: Tensor, left: int, small: float) -> tuple[Tensor, int]:
@@ -71,7 +71,7 @@ def _checked(
     tolerance: float,
     products: int,
 ) -> Solution:
-    """Run the recurrence, look at the true residual, and go on from there while that helps."""
+    """Run the recurrence and restart it from the true residual as long as that falls."""
     size, used = float(b.norm()), 0
     x, r = b.new_zeros(b.shape), b
     while r.norm() > tolerance * size and used < products - 1:
@@ -93,10 +93,10 @@ def nelder_mead(
     evaluations: int,
     tolerance: float,
 ) -> Corner:
-    """Minimise f from a simplex whose values are known, by at most so many evaluations.
+    """Minimise f from a simplex with known values, with at most this many evaluations.
 
     The search ends early when the values at the corners differ by less than ``tolerance`` times
-    what the first corners did. A NaN counts as the worst of values.
+    the difference of the first corners. A NaN counts as the largest value.
     """
     used, size = 0, len(corners) - 1
 
@@ -106,7 +106,7 @@ def nelder_mead(
         return _worst_if_nan(f(x)), x
 
     def along(t: float) -> Corner:
-        """From the last corner through the middle of the others, t times as far behind it."""
+        """The last corner reflected at the centroid of the others, at t times its distance."""
         last = corners[-1][1]
         return evaluate(*(m + t * (m - x) for m, x in zip(middle, last, strict=True)))
 
