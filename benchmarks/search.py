@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from lpunits.paper.search.engines import Ray, Work
+from lpunits.paper.search.engines import Ray
+from lpunits.paper.search.runner import Runner
 from lpunits.paper.search.search import search
 from lpunits.paper.search.study import Plan, Study, open_storage
 from lpunits.paper.training.records import Records
@@ -34,9 +35,9 @@ def seconds(trials: int, jobs: int, ray: Ray | None) -> tuple[float, float]:
         tempfile.TemporaryDirectory() as folder,
         open_storage(f"sqlite:///{folder}/studies.db") as storage,
     ):
-        work_on = Work(Records(Path(folder) / "records"), Path(folder) / "work")
+        runner = Runner(Records(Path(folder) / "records"), Path(folder) / "work")
         start = time.perf_counter()
-        found = search(plan, storage, work_on, jobs=jobs, ray=ray)
+        found = search(plan, storage, runner, jobs=jobs, ray=ray)
         taken = time.perf_counter() - start
         assert (found.trials, found.failed) == (trials, 0)
         return taken, sum(t.user_attrs["seconds"] for t in Study(plan, storage).finished())

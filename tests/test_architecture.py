@@ -30,6 +30,7 @@ paper.search
 paper.report
 paper.experiments
 paper.cli
+lpunits_cli
 __main__
 """
 LEVELS = {room: level for level, line in enumerate(ARROW.split("\n")) for room in line.split()}
@@ -49,7 +50,9 @@ MODULES = {module_name(path): path for path in SOURCE.rglob("*.py")}
 
 def room(module: str) -> str | None:
     """The room of a module, as ARROW names it; None for `lpunits.paper`, which is empty."""
-    parts = module.split(".")[1:]
+    package, *parts = module.split(".")
+    if package != "lpunits":
+        return package
     if not parts:
         return "__init__"
     if parts[0] == "paper":
@@ -70,7 +73,7 @@ def imports(source: str, module: str) -> set[str]:
         elif isinstance(node, ast.Call) and "import_" in ast.unparse(node.func):
             found |= {called(node.args[0], module)} - ({""} if module in REGISTERS else set())
     assert "" not in found, f"{module} imports a module whose name is not in the source"
-    return {name for name in found if name.split(".")[0] == "lpunits"}
+    return {name for name in found if name.split(".")[0] in ("lpunits", "lpunits_cli")}
 
 
 def called(argument: ast.expr, module: str) -> str:

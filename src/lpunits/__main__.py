@@ -1,5 +1,5 @@
-"""``python -m lpunits`` is the command line."""
+"""``python -m lpunits`` is the command ``lpunits``."""
 
-from lpunits.paper.cli import main
+from lpunits_cli import main
 
 main()

@@ -13,20 +13,20 @@ import pytest
 
 pytest.importorskip("cyclopts", reason="needs lpunits[paper]")
 
-from lpunits.paper import cli
+import lpunits_cli
 
 
 def command(*tokens: str) -> int:
     """The exit code of the command line."""
     try:
-        cli.main(list(tokens))
+        lpunits_cli.main(list(tokens))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return 0
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[subprocess.Popen[bytes]]:
+def forked_cli() -> Iterator[subprocess.Popen[bytes]]:
     """A process that runs the command line in forks of itself, see forked_cli.py."""
     script = Path(__file__).with_name("forked_cli.py")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -1,8 +1,7 @@
-"""A nursery of short lives: forks a process for each command line that it is given.
+"""Runs command lines in forks of this process, which has imported everything.
 
-It has loaded beforehand what takes a process seconds, so that a life is not all imports. For each
-line (the tokens and a file for what it says, as JSON) it answers with the number of the process,
-then with its exit code.
+For each line of input (the tokens and a file for the output, as JSON) it prints the process id,
+then the exit code.
 """
 
 import json
@@ -10,12 +9,17 @@ import os
 import sys
 
 import torch
-import torch._dynamo  # the first optimiser of a process would import it
+import torch._dynamo  # the first optimizer of a process would import it
 
+import lpunits_cli
 from lpunits import LpLinear
-from lpunits.paper import cli, data, experiments, search  # noqa: F401
+from lpunits.ops import compiled, status
+from lpunits.paper import data, experiments
+from lpunits.paper.cli import report, run, search  # noqa: F401
 
 if __name__ == "__main__":
+    if not compiled:
+        sys.exit(f"these tests are about the compiled operator: {status()}")
     torch.set_num_threads(1)
     LpLinear(4, units=2, filters=2)(torch.randn(3, 4)).sum().backward()
     data.load("digits")
@@ -23,10 +27,10 @@ if __name__ == "__main__":
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
-            tokens, said = json.loads(line)
-            sys.stdout = sys.stderr = open(said, "w", buffering=1)  # noqa: SIM115
+            tokens, output = json.loads(line)
+            sys.stdout = sys.stderr = open(output, "w", buffering=1)  # noqa: SIM115
             try:
-                cli.main(tokens)
+                lpunits_cli.main(tokens)
             except SystemExit as end:
                 if isinstance(end.code, int):
                     os._exit(end.code)

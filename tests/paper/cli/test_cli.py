@@ -1,60 +1,96 @@
-"""The command line: what it prints, what it answers to mistakes, and its exit codes."""
+"""The command line: its output, its answers to mistakes, and its exit codes."""
 
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
+from importlib.metadata import version
 
 import pytest
 
 pytest.importorskip("cyclopts", reason="needs lpunits[paper]")
 
-from lpunits.paper import cli, experiments
+import lpunits_cli
+from lpunits.paper import experiments
+from lpunits.paper.cli import tables
+from lpunits.paper.report import summary
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(tables.console, "_width", 80)
     return tmp_path
 
 
 def main(*tokens):
     """The exit code, or the sentence with which the program ends."""
     with pytest.raises(SystemExit) as end:
-        cli.main(list(tokens))
+        lpunits_cli.main(list(tokens))
     return end.value.code
 
 
-def test_list_names_every_experiment_its_time_and_its_records(capsys):
+def test_list_fits_a_screen_and_names_every_experiment_with_its_times(capsys):
     assert not main("list")
-    out = capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
     for experiment in experiments.chosen(("all",)):
-        assert re.search(rf"^ *{experiment.name} +smoke ", out, re.MULTILINE)
-    assert "0 of 40" in out
-    assert main("run", "toy", "--scale", "smoke", "--set", "iterations=3") == 0
+        time = "none" if experiment.name == "fig1" else r"[\d.]+ (s|min|h)"
+        assert any(re.match(rf" *{experiment.name} .* {time} +{time} *$", x) for x in lines)
+
+
+def test_show_counts_records_and_shows_what_they_say(capsys):
+    assert not main("show", "mnist")
+    assert re.search(r"smoke +1 +0 +6.0 s +digits", capsys.readouterr().out)
     assert main("run", "mnist", "--scale", "smoke") == 0
     capsys.readouterr()
-    assert not main("list")
-    row = capsys.readouterr().out.split(" mnist ")[1]
-    assert "1 of 1" in row.splitlines()[0]
+    assert not main("show", "mnist")
+    out = capsys.readouterr().out
+    assert re.search(r"smoke +1 +1 +6.0 s +digits", out)
+    assert out.startswith("MNIST in minutes")
+    assert out.splitlines()[-1] == "report: lpunits report mnist"
+
+
+SUMMARY = """[{"what": "error on MNIST", "paper": "0.97%", "ours": "0.81% (n = 5)", "verdict":
+"better", "why": "", "command": "lpunits run table2 --scale paper"}]"""
+
+
+def test_without_records_the_summary_of_the_package_is_shown(capsys, folder, monkeypatch):
+    (folder / "package").mkdir()
+    (folder / "package" / "summary.json").write_text(SUMMARY)
+    monkeypatch.setattr(summary.resources, "files", lambda package: folder / "package")
+    row = r"error on MNIST +0.97% +0.81% \(n = 5\) +better"
+    for tokens in (["show", "table2"], ["report", "table2"]):
+        assert not main(*tokens)
+        assert re.search(row, capsys.readouterr().out)
+    assert not main("show", "table3")
+    assert "MNIST" not in capsys.readouterr().out
+    assert main("run", "table2", "--scale", "smoke", "--set", "epochs=1", "--only", "seed 0") == 0
+    out = capsys.readouterr().out
+    assert re.search(row, out.partition("The project's own results at --scale paper")[2])
 
 
 def test_run_then_report(capsys, folder, monkeypatch):
     assert main("run", "mnist", "fig1", "--scale", "smoke") == 0
-    expected = "1 trials run, 0 had a record, 0 failed, 0 left out; records: reproduction/records"
-    assert capsys.readouterr().out.strip() == expected
+    out = capsys.readouterr().out
+    assert "test error on digits (8 x 8)" in out  # what it found
+    *_, counts, command = out.splitlines()
+    assert counts == "1 trials run; records: reproduction/records"
+    assert command == "report: lpunits report mnist fig1 --scale smoke"
     assert main("run", "mnist", "--scale", "smoke") == 0
-    assert capsys.readouterr().out.startswith("0 trials run, 1 had a record")
+    assert "0 trials run, 1 had a record; " in capsys.readouterr().out
     opened = []
-    monkeypatch.setattr(cli.webbrowser, "open", opened.append)
-    assert not main("report", "--scale", "smoke", "--open")
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    assert not main(*shlex.split(command)[2:], "--open")
     page = folder / "reproduction" / "index.html"
     assert capsys.readouterr().out == f"report: {page.as_uri()}\n"
     assert opened == [page.as_uri()]
     text = page.read_text()
     assert 'id="mnist"' in text
-    assert "<code>lpunits run table3</code>" in text  # not run yet
 
 
 def test_records_of_the_scale_paper_go_to_results(folder, monkeypatch):
@@ -66,15 +102,15 @@ def test_records_of_the_scale_paper_go_to_results(folder, monkeypatch):
     assert "--set data=digits" in (folder / "reproduction" / "index.html").read_text()
 
 
-def test_what_is_quick_is_run_though_results_have_its_record(folder, capsys):
-    assert main("run", "toy", "--scale", "smoke", "--records", "results") == 0
-    assert main("run", "toy", "--scale", "smoke") == 0
-    assert "0 had a record" in capsys.readouterr().out.splitlines()[-1]
+def test_small_scales_do_not_use_the_records_of_the_repository(folder, capsys):
+    assert main("run", "mnist", "--scale", "smoke", "--records", "results") == 0
+    assert main("run", "mnist", "--scale", "smoke") == 0
+    assert "had a record" not in capsys.readouterr().out
 
 
 def test_a_trial_that_fails_gives_the_exit_code_1(folder, capsys):
-    assert main("run", "toy", "--scale", "smoke", "--set", "starts=0") == 1
-    assert "4 failed" in capsys.readouterr().out
+    assert main("run", "toy", "--scale", "smoke", "--set", "starts=0", "--jobs", "1") == 1
+    assert "4 trials run, 4 failed; " in capsys.readouterr().out
 
 
 def test_no_data_at_all_gives_the_exit_code_1(folder, monkeypatch, capsys):
@@ -84,6 +120,27 @@ def test_no_data_at_all_gives_the_exit_code_1(folder, monkeypatch, capsys):
     captured = capsys.readouterr()
     assert "2 left out" in captured.out
     assert "lpunits data fetch mnist" in captured.err
+
+
+def test_a_dry_run_lists_trials_and_times_and_runs_nothing(folder, capsys):
+    assert main("run", "toy", "table2", "--scale", "smoke", "--dry-run", "--jobs", "2") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"a norm of order 4, seeds 0-1 +6.0 s", out)
+    assert re.search(r"digits, relu 16-16.* seed 0 +4.5 s", out)
+    assert out.splitlines()[-1] == "12 of 12 trials have no record: 2 at a time, about 24 s"
+    assert not list(folder.iterdir())
+
+
+def test_an_only_that_matches_nothing_lists_the_labels_and_other_scales():
+    first, *labels = main("run", "table4", "--only", "jsb, gru").splitlines()
+    assert first == (
+        "lpunits: --only 'jsb, gru' matches no label at --scale quick. It matches 3 at --scale "
+        "paper. The labels are"
+    )
+    assert labels[0] == "  chords, lp, seeds 0-1"
+    assert len(labels) == 6
+    *_, last = main("run", "fig4c", "--only", "nothing").splitlines()
+    assert re.fullmatch("  and [0-9]+ more", last)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +185,11 @@ def test_search_then_run_from_it_then_report(capsys, folder):
     assert re.search(
         r"4 trials, 0 failed, 0 pruned; trial \d wins: .* on test; records: repro", out
     )
-    assert (
-        main("search", "--resume") == "lpunits: --resume: there is no search here that is not over"
-    )
+    assert main("search", "--resume") == "lpunits: --resume: there is no unfinished search here"
     assert main("run", "mnist", *settings, "--from-search", "--seeds", "2") == 0
-    assert capsys.readouterr().out.startswith("1 trials run, 1 had a record, 0 failed")
+    out = capsys.readouterr().out
+    assert re.search(r"seeds 0-1: [\d.]+% ± [\d.]+% \(n = 2\) on test", out)
+    assert "1 trials run, 1 had a record; " in out
     assert not main("report", "mnist", "--scale", "smoke")
     text = (folder / "reproduction" / "index.html").read_text()
     assert "Search: mnist, 4 trials" in text
@@ -149,13 +206,21 @@ def test_what_cannot_be_parsed_is_answered_with_a_hint(tokens, capsys):
 def test_help_names_every_option(capsys):
     assert not main("run", "--help")
     out = capsys.readouterr().out
-    for option in ("--scale", "--jobs", "--set", "--records", "--work", "--tensorboard"):
+    for option in (
+        "--scale",
+        "--jobs",
+        "--set",
+        "--records",
+        "--work",
+        "--tensorboard",
+        "--dry-run",
+    ):
         assert option in out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_for_the_shell(shell):
-    assert "lpunits" in cli.app.generate_completion(shell=shell)
+    assert "lpunits" in lpunits_cli.app.generate_completion(shell=shell)
 
 
 def test_bench_passes_its_arguments_on(capfd):
@@ -168,3 +233,33 @@ def test_the_program_itself():
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 1
     assert ended.stderr == "lpunits: unknown experiment 'toi': did you mean 'toy'?\n"
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_version_and_help_do_not_import_torch(option):
+    code = f"""
+import sys, lpunits_cli
+try:
+    lpunits_cli.main([{option!r}])
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not {"torch", "lpunits", "numpy"} & set(ended.stderr.split())
+    expected = f"{version('lpunits')}\n" if option == "--version" else "Usage: lpunits COMMAND"
+    assert ended.stdout.startswith(expected)
+
+
+def test_ctrl_c_ends_with_one_line_that_says_how_to_resume(folder):
+    tokens = ["run", "toy", "--scale", "smoke", "--set", "iterations=100000000", "--jobs", "2"]
+    command = [sys.executable, "-m", "lpunits", *tokens]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder
+    )
+    first = process.stderr.readline()
+    assert first.startswith("4 trials to run, 2 at a time, about ")
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the driver and its workers
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert rest.strip() == f"lpunits: interrupted, to resume: {shlex.join(['lpunits', *tokens])}"

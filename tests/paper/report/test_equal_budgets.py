@@ -65,7 +65,7 @@ def test_the_script_repeats_every_search_of_the_storage_and_its_winner_over_thre
     with open_storage(f"sqlite:///{tmp_path / 'studies.db'}") as storage:
         known = set()
         for study in studies(storage):
-            assert study.over
+            assert study.complete
             config = study.winner().config
             assert not store.missing(Trial(config, seed) for seed in range(3))
             repetition = f"{study.plan.repetition} --seeds 3"

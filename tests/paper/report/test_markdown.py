@@ -9,7 +9,7 @@ import pytest
 from configs import Sum
 from test_page import example
 
-from lpunits.paper import cli
+import lpunits_cli
 from lpunits.paper.report import markdown
 from lpunits.paper.report import page as report
 from lpunits.paper.training import records
@@ -93,7 +93,7 @@ def test_the_page_of_the_documentation_is_made_from_the_records(tmp_path, monkey
     shutil.copytree(ROOT / "results", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
-        cli.main(["report", "--markdown", "docs/results.md"])
+        lpunits_cli.main(["report", "--markdown", "docs/results.md"])
     assert not end.value.code
     assert Path("docs/results.md").read_text() == (ROOT / "docs" / "results.md").read_text()
     assert all(link.exists() for link in links(ROOT / "docs" / "results.md"))

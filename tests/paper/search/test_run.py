@@ -1,8 +1,10 @@
-"""Trials in this process and in others: only what is missing, and whatever happens is recorded."""
+"""Trials in this process and in others: only missing ones run, and every result is recorded."""
 
+import io
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 from configs import Sum
+from rich.console import Console
 
 from lpunits.paper.files import StorageError
+from lpunits.paper.search import display, engines
+from lpunits.paper.search.engines import jobs_for
 from lpunits.paper.search.run import run
+from lpunits.paper.search.runner import Runner
+from lpunits.paper.training.job import Progress
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.records import Records
 from lpunits.paper.training.trial import Trial
@@ -30,15 +37,15 @@ def test_only_what_is_missing_is_run(jobs, tmp_path):
     store = Records(tmp_path / "records")
     trials = [Trial(Sum(), seed) for seed in (0, 1, 2, 2)]
     ran = run(trials[:1], store, tmp_path / "work", jobs=jobs)
-    assert (ran.before, len(ran.new)) == (0, 1)
+    assert (ran.recorded, len(ran.new)) == (0, 1)
     ran = run(trials, store, tmp_path / "work", jobs=jobs)
-    assert (ran.before, len(ran.new), ran.failed, ran.left_out) == (1, 2, [], [])
+    assert (ran.recorded, len(ran.new), ran.failed, ran.left_out) == (1, 2, [], [])
     assert outcomes(store, trials[:3]) == [("finished", None, float(s)) for s in (1, 2, 3)]
     assert list((tmp_path / "work").iterdir()) == []
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_goes_wrong_is_recorded_and_the_rest_goes_on(jobs, tmp_path):
+def test_errors_are_recorded_and_the_other_trials_run(jobs, tmp_path):
     store = Records(tmp_path / "records")
     trials = [Trial(Sum(mode=mode), 0) for mode in ("raise", "diverge", "add")]
     ran = run(trials, store, tmp_path / "work", jobs=jobs)
@@ -50,13 +57,13 @@ def test_what_goes_wrong_is_recorded_and_the_rest_goes_on(jobs, tmp_path):
     assert [record["label"] for record in ran.failed] == ["raise 1, seed 0"]
     assert "ArithmeticError" in ran.failed[0]["outcome"]["traceback"][-2]
     assert store.find(trials[1])["outcome"] == {"curve": [1, 2]}
-    # What failed is tried again, what diverged would diverge again.
-    again = run(trials, store, tmp_path / "work", jobs=jobs)
-    assert [record["label"] for record in again.new] == ["raise 1, seed 0"]
+    # A failed trial is run again. One that diverged would diverge again.
+    second = run(trials, store, tmp_path / "work", jobs=jobs)
+    assert [record["label"] for record in second.new] == ["raise 1, seed 0"]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_what_cannot_be_stored_ends_the_run_and_leaves_the_records(jobs, tmp_path):
+def test_a_full_disk_ends_the_run_and_keeps_the_records(jobs, tmp_path):
     store = Records(tmp_path / "records")
     trials = [Trial(Sum(mode=mode), 0) for mode in ("add", "full", "raise")]
     run(trials[:1], store, tmp_path / "work")
@@ -77,15 +84,12 @@ def test_a_process_that_dies_fails_its_trial_and_is_replaced(tmp_path):
     assert outcomes(store, trials) == [died, added[1], died, added[3], added[4]]
 
 
-def test_trials_run_at_the_same_time_with_their_share_of_the_threads(tmp_path):
+def test_trials_run_at_the_same_time_with_their_share_of_the_threads(tmp_path, monkeypatch):
     store = Records(tmp_path / "records")
     trials = [Trial(Sum(seconds=1.0), seed) for seed in range(3)]
-    before = torch.get_num_threads()
-    torch.set_num_threads(6)
-    try:
-        ran = run(trials, store, tmp_path / "work", jobs=3)
-    finally:
-        torch.set_num_threads(before)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(engines, "cores", lambda: 6)
+    ran = run(trials, store, tmp_path / "work", jobs=3)
     assert {record["threads"] for record in ran.new} == {2}
     processes = {record["outcome"]["process"] for record in ran.new}
     assert len(processes) == 3
@@ -117,13 +121,13 @@ def test_memory_that_a_step_frees_is_kept_for_the_next_one():
     script = """
 import resource, statistics, sys
 import torch
-from lpunits.paper.search import engines
+from lpunits.paper.search import runner
 
 def cleared():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 if sys.argv[1] == "kept":
-    engines.keep_memory()
+    runner.keep_memory()
 steps = []
 for _ in range(51):
     before = cleared()
@@ -138,7 +142,7 @@ print(statistics.median(steps))
     assert kept < given_back / 5
 
 
-def test_trials_without_their_data_are_left_out_and_told(tmp_path, monkeypatch, capsys):
+def test_trials_without_their_data_are_left_out_with_a_message(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("LPUNITS_DATA", str(tmp_path))
     monkeypatch.setenv("LPUNITS_CACHE", str(tmp_path))
     store = Records(tmp_path / "records")
@@ -146,17 +150,60 @@ def test_trials_without_their_data_are_left_out_and_told(tmp_path, monkeypatch, 
     ran = run(trials, store, tmp_path / "work")
     assert ran.left_out == trials[:1]
     assert [record["label"] for record in ran.new] == ["add 1, seed 0"]
-    told = " ".join(capsys.readouterr().err.split())
-    assert "left out: 1 trials need tfd, which is not here: ask" in told
+    output = " ".join(capsys.readouterr().err.split())
+    assert "left out: 1 trials need tfd, which is not here: ask" in output
 
 
-def test_not_a_word_but_a_line_for_each_trial_without_a_terminal(tmp_path, capsys):
-    run([Trial(Sum(), s) for s in (0, 1)], Records(tmp_path / "records"), tmp_path / "work")
+def test_without_a_terminal_every_trial_has_a_line_with_its_outcome(tmp_path, capsys):
+    trials = [Trial(Sum(mode=mode), seed) for mode in ("add", "raise") for seed in (0, 1)]
+    expected = {trial.key: 20.0 for trial in trials}
+    store = Records(tmp_path / "records")
+    run(trials[:3], store, tmp_path / "work", jobs=1, expected=expected)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.rpartition(":")[0] for line in lines] == [
-        "[1/2] add 1, seed 0",
-        "[2/2] add 1, seed 1",
+    assert lines[0] == "3 trials to run, 1 at a time, about 60 s"
+    assert [line.rpartition(", ")[0] for line in lines[1:]] == [
+        f"[1/3] add 1, seed 0: sum 1, process {os.getpid()}",
+        f"[2/3] add 1, seed 1: sum 2, process {os.getpid()}",
+        "[3/3] raise 1, seed 0: failed: ArithmeticError: it does not add up",
     ]
+
+
+def test_a_long_silence_is_broken_by_the_status(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(display, "SILENCE", 0.1)
+    run([Trial(Sum(seconds=0.5), 0)], Records(tmp_path / "records"), tmp_path / "work")
+    lines = capsys.readouterr().err.splitlines()
+    status = re.compile(r"0 of 1 trials in 0\..*; running: add 1, seed 0, 1/2 loss 1")
+    assert any(map(status.match, lines))
+
+
+def test_on_a_terminal_the_view_fits_and_shows_the_outcomes(tmp_path, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80, height=24)
+    monkeypatch.setattr(display, "console", screen)
+    trials = [Trial(Sum(number=n), seed) for n in (1, 2) for seed in range(20)]
+    shown = display.RunDisplay(trials, 2, {})
+    store = Records(tmp_path / "records")
+    for trial in trials[:-1]:
+        shown.show(trial, Progress(0, 1, ""))
+        shown.finish(trial, Runner(store, tmp_path / "work")(trial, lambda progress: None))
+    shown.show(trials[-1], Progress(1, 2, "loss 2"))
+    screen.print(shown._view())
+    text = screen.file.getvalue()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+    assert len(lines) <= 12
+    assert max(map(len, lines)) <= 80
+    assert re.match(r"✓ add 2, seed 18 +sum 20, process \d+ +\d", lines[-3])
+    assert re.match(r"▶ add 2, seed 19 +1/2  loss 2 ", lines[-2])
+    assert "39 of 40 trials in " in lines[-1]
+
+
+def test_jobs_and_threads_by_cores_and_environment(monkeypatch):
+    monkeypatch.setattr(engines, "cores", lambda: 4)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert jobs_for([]) == 1
+    assert jobs_for([Trial(Sum(), seed) for seed in range(3)]) == 3
+    assert jobs_for([Trial(Sum(), seed) for seed in range(9)]) == 4
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert jobs_for([Trial(Sum(), seed) for seed in range(9)]) == 2
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True])
@@ -165,7 +212,7 @@ def test_bad_jobs(jobs, tmp_path):
         run([], Records(tmp_path), tmp_path, jobs=jobs)
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path):
+def test_a_folder_that_cannot_be_made_is_an_error_before_anything_runs(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         run([Trial(Sum(mode="raise"), 0)], Records(tmp_path / "file" / "records"), tmp_path)

@@ -1,4 +1,4 @@
-"""A search: whatever its trials do it goes on, validation decides, test is for the winner."""
+"""A search: it survives its trials, validation decides, the test set is for the winner."""
 
 import json
 from dataclasses import replace
@@ -10,8 +10,8 @@ from optuna.trial import TrialState
 from lpunits.paper.report import page as report
 from lpunits.paper.report import searches as search_report
 from lpunits.paper.search import spaces, study
-from lpunits.paper.search.engines import Work
 from lpunits.paper.search.run import run
+from lpunits.paper.search.runner import Runner
 from lpunits.paper.search.search import search, table
 from lpunits.paper.search.study import Plan, Study, open_storage
 from lpunits.paper.training.records import Records
@@ -35,7 +35,7 @@ def valley(monkeypatch):
 
 @pytest.fixture
 def work(tmp_path):
-    return Work(Records(tmp_path / "search"), tmp_path / "work")
+    return Runner(Records(tmp_path / "search"), tmp_path / "work")
 
 
 def records(work):
@@ -53,25 +53,25 @@ def test_validation_decides_and_the_winner_alone_is_tested(valley, storage, work
     assert len(records(work)) == 6
     assert [r["config"]["x"] for r in tested] == [found.best.params["x"]]
     assert "[5/5] trial" in capsys.readouterr().err
-    # The same again does nothing, more trials are added to those that there are.
+    # The same search does nothing; with more trials it is extended.
     assert search(Plan("valley", trials=5), storage, work, jobs=2) == found
     assert len(records(work)) == 6
     more = search(Plan("valley", trials=7), storage, work, jobs=2)
     assert more.trials == 7
     assert [t.value for t in Study(Plan("valley", trials=7), storage).finished()][:5] == heights
     lines = str(table(Study(Plan("valley", trials=7), storage), []).renderables[1])
-    assert lines == "7 of 7 trials are over, 0 have failed"
+    assert lines == "7 of 7 trials have ended, 0 failed"
 
 
-def test_whatever_a_trial_does_the_search_goes_on(valley, storage, work):
+def test_no_trial_can_end_the_search(valley, storage, work):
     modes = spaces.Choice(("walk", "raise", "hang", "nan", "die"))
     valley(mode=modes)
     plan = Plan("valley", trials=14)
     found = search(plan, storage, work, jobs=3, timeout=2.0)
     trials = Study(plan, storage).finished()
-    told = {t.params["mode"]: (t.state, t.user_attrs.get("error")) for t in trials}
-    assert set(told) == set(modes.options)
-    assert told == {
+    ends = {t.params["mode"]: (t.state, t.user_attrs.get("error")) for t in trials}
+    assert set(ends) == set(modes.options)
+    assert ends == {
         "walk": (TrialState.COMPLETE, None),
         "raise": (TrialState.FAIL, "ArithmeticError: it does not go down"),
         "hang": (TrialState.FAIL, "TimeoutError: it took longer than 2 s"),
@@ -100,10 +100,10 @@ def test_equal_values_are_run_once(valley, storage, work):
     assert len(records(work)) == 2
 
 
-def test_a_record_that_was_not_told_is_not_run_again(valley, storage, work):
+def test_a_trial_with_a_record_is_not_run_again(valley, storage, work):
     plan = Plan("valley", trials=2)
     killed = Study(plan, storage)
-    trial = killed.trial(killed.take())
+    trial = killed.trial(killed.next_trial())
     run([trial], work.store, work.folder)
     before = work.store.find(trial)
     killed.release()
@@ -142,17 +142,17 @@ def test_the_winner_over_seeds_and_the_report(valley, storage, work, tmp_path):
     best = min(both, key=lambda t: t.value)
     assert trials == [Trial(Valley(x=best.params["x"]), seed) for seed in range(3)]
     ran = run(trials, Records(tmp_path / "records", *work.store.folders), work.folder)
-    assert (ran.before, len(ran.new)) == (1, 2)  # the winner itself has its record
+    assert (ran.recorded, len(ran.new)) == (1, 2)  # the winner itself has its record
 
     store = Records(tmp_path / "records", *work.store.folders)
     parts = search_report.collect(storage, store)
     better = both.index(best)
-    again = [
+    repeated = [
         "; lpunits run valley --scale smoke --from-search --seeds 3" * (k == better) for k in (0, 1)
     ]
     assert [part.command for part in parts] == [
-        "lpunits search valley --scale smoke --trials 6" + again[0],
-        "lpunits search valley --scale smoke --seed 1 --trials 6" + again[1],
+        "lpunits search valley --scale smoke --trials 6" + repeated[0],
+        "lpunits search valley --scale smoke --seed 1 --trials 6" + repeated[1],
     ]
     pictures = [p.name for part in parts for p in part.section.pictures]
     assert pictures[:2] == [
@@ -169,9 +169,9 @@ def test_the_winner_over_seeds_and_the_report(valley, storage, work, tmp_path):
 
 
 def test_the_same_search_for_several_units_is_compared(storage, tmp_path):
-    work = Work(Records(tmp_path / "search"), tmp_path / "work")
-    few = ("epochs=1", "hidden=(8, 8)")
-    for settings in (few, ("activation=maxout", *few), ("activation=relu", "epochs=2")):
+    work = Runner(Records(tmp_path / "search"), tmp_path / "work")
+    small = ("epochs=1", "hidden=(8, 8)")
+    for settings in (small, ("activation=maxout", *small), ("activation=relu", "epochs=2")):
         search(Plan("mnist", "smoke", settings=settings, trials=2), storage, work)
     together, both, relu = search_report.collect(storage, work.store)
     (table,) = together.section.tables
@@ -197,7 +197,7 @@ def test_the_same_search_for_several_units_is_compared(storage, tmp_path):
 def test_a_search_that_is_not_over_has_no_test(valley, storage, work):
     begun = Study(Plan("valley", "smoke", trials=2), storage)
     begun.begin()
-    asked = begun.take()
+    asked = begun.next_trial()
     begun.trial(asked)
     begun.optuna.tell(asked, 0.5)
     (part,) = search_report.collect(storage, work.store)
@@ -213,7 +213,7 @@ def test_no_search_no_winner(valley, storage):
 
 
 def test_unfinished_searches(valley, storage, work):
-    with pytest.raises(ValueError, match="there is no search here that is not over"):
+    with pytest.raises(ValueError, match="there is no unfinished search here"):
         study.unfinished(storage)
     search(Plan("valley", trials=1), storage, work)
     more = Plan("valley", trials=2)
@@ -221,7 +221,7 @@ def test_unfinished_searches(valley, storage, work):
     other = Plan("valley", seed=5)
     Study(other, storage).begin()
     assert study.unfinished(storage) == [more, other]
-    with pytest.raises(ValueError, match="there is no search of mnist here that is not over"):
+    with pytest.raises(ValueError, match="there is no unfinished search of mnist here"):
         study.unfinished(storage, "mnist")
 
 
@@ -237,7 +237,7 @@ def test_bad_options(options, message, valley, storage, work):
         search(Plan("valley"), storage, work, **options)
 
 
-def test_data_that_is_missing_is_told_at_once(storage, work, tmp_path, monkeypatch):
+def test_missing_data_is_an_error_at_once(storage, work, tmp_path, monkeypatch):
     monkeypatch.setenv("LPUNITS_DATA", str(tmp_path))
     monkeypatch.setenv("LPUNITS_CACHE", str(tmp_path))
     with pytest.raises(ValueError, match="the search needs mnist, which is not here: lpunits data"):

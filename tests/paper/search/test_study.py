@@ -45,7 +45,7 @@ def values(asked):
 def test_values_depend_on_seed_and_number_alone(driver, tmp_path):
     def draw(file, **changes):
         one = driver(f"sqlite:///{tmp_path / file}", **changes)
-        found = [one.take() for _ in range(6)]
+        found = [one.next_trial() for _ in range(6)]
         for asked in found:
             one.trial(asked)
         return {values(asked) for asked in found}
@@ -58,7 +58,7 @@ def test_values_depend_on_seed_and_number_alone(driver, tmp_path):
 
 def test_drivers_share_the_trials(driver, url):
     drivers = [driver(url), driver(url), driver(url)]
-    taken = [one.take() for _ in range(3) for one in drivers]
+    taken = [one.next_trial() for _ in range(3) for one in drivers]
     numbers = [asked.number for asked in taken if asked is not None]
     assert sorted(numbers) == list(range(6))
     for one, asked in zip(drivers * 3, taken, strict=True):
@@ -72,64 +72,64 @@ def test_drivers_share_the_trials(driver, url):
 def test_a_trial_too_many_is_nobodys_until_more_are_wanted(driver, url):
     one = driver(url, 2)
     one.optuna.ask(), one.optuna.ask(), one.optuna.ask()  # as if three drivers had raced
-    assert [one.take().number, one.take().number, one.take()] == [0, 1, None]
-    assert driver(url, 3).take().number == 2
+    assert [one.next_trial().number, one.next_trial().number, one.next_trial()] == [0, 1, None]
+    assert driver(url, 3).next_trial().number == 2
 
 
 def test_a_claim_passes_to_one_when_its_driver_is_still(driver, url, monkeypatch):
     monkeypatch.setattr(study, "GRACE", 0.3)
     dead, *others = (driver(url, 1) for _ in range(3))
-    drawn = dead.trial(dead.take())
-    assert [one.take() for one in others] == [None, None]
+    drawn = dead.trial(dead.next_trial())
+    assert [one.next_trial() for one in others] == [None, None]
     time.sleep(0.4)
-    taken = [(one, asked) for one in others if (asked := one.take()) is not None]
+    taken = [(one, asked) for one in others if (asked := one.next_trial()) is not None]
     ((heir, asked),) = taken
     assert heir.trial(asked) == drawn
-    assert dead.beat() == {0}
-    assert heir.beat() == set()
+    assert dead.heartbeat() == {0}
+    assert heir.heartbeat() == set()
 
 
 def test_a_driver_that_beats_keeps_its_claim(driver, url, monkeypatch):
     monkeypatch.setattr(study, "GRACE", 0.3)
     one, two = driver(url, 1), driver(url, 1)
-    assert one.take() is not None
+    assert one.next_trial() is not None
     for _ in range(10):
-        assert one.beat() == set()
-        assert two.take() is None
+        assert one.heartbeat() == set()
+        assert two.next_trial() is None
         time.sleep(0.1)
     one.release()
-    assert two.take() is not None
+    assert two.next_trial() is not None
 
 
 def test_a_driver_that_dies_amid_its_draws_changes_nothing(driver, tmp_path):
     whole = driver(f"sqlite:///{tmp_path / 'a.db'}")
-    expected = whole.trial(whole.take())
+    expected = whole.trial(whole.next_trial())
     half = driver(f"sqlite:///{tmp_path / 'b.db'}")
-    asked = half.take()
+    asked = half.next_trial()
     half.optuna.sampler = half._sampler(0, "mode")
     spaces.ranges(half.space)["mode"].suggest(asked, "mode")
     half.release()
     heir = driver(f"sqlite:///{tmp_path / 'b.db'}")
-    again = heir.take()
-    assert again.number == 0
-    assert heir.trial(again) == expected
+    inherited = heir.next_trial()
+    assert inherited.number == 0
+    assert heir.trial(inherited) == expected
 
 
 def test_a_second_end_is_not_heard(driver, url):
     one = driver(url, 1)
-    asked = one.take()
+    asked = one.next_trial()
     one.trial(asked)
     one.tell(asked, TrialState.COMPLETE, 1.0, key="a")
     one.tell(asked, TrialState.COMPLETE, 2.0, key="b")
     one.tell(asked, TrialState.FAIL, error="late")
     (trial,) = driver(url, 1).finished()
     assert (trial.value, trial.user_attrs) == (1.0, {"key": "a"})
-    assert not one.behind(asked, 1, 5.0)
+    assert not one.should_prune(asked, 1, 5.0)
 
 
 def test_the_first_of_equals_is_the_best(driver, tmp_path):
     one = driver(f"sqlite:///{tmp_path / 'a.db'}", 3)
-    found = [one.take() for _ in range(3)]
+    found = [one.next_trial() for _ in range(3)]
     for asked, value in reversed(list(zip(found, (2.0, 1.0, 1.0), strict=True))):
         one.trial(asked)
         one.tell(asked, TrialState.COMPLETE, value)
@@ -145,7 +145,7 @@ def test_other_ranges_are_another_search(driver, tmp_path, monkeypatch):
         assert [one.plan.trials for one in study.studies(storage)] == [8]
     changed = ValleySpace(x=spaces.Real(0.0, 2.0))
     monkeypatch.setitem(spaces.SPACES, "valley", lambda scale: changed)
-    with pytest.raises(ValueError, match="was begun with other ranges than there are now: take"):
+    with pytest.raises(ValueError, match="was started with other ranges: use"):
         driver(url).begin()
     with open_storage(url) as storage:
         assert study.studies(storage) == []

@@ -17,16 +17,16 @@ MUSIC = ["table4", "--only", "chords, lp, seed 0", "--set", "epochs=6"]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 
 
-def live(nursery, arguments, folder, seconds=None):
+def live(forks, arguments, folder, seconds=None):
     """Run an experiment; kill it after so many seconds. Its exit code, and how long it lived."""
     places = ["--records", str(folder / "records"), "--work", str(folder / "trials")]
     command = ["run", *arguments, "--scale", "smoke", *places]
-    nursery.stdin.write(json.dumps([command, os.devnull]).encode() + b"\n")
-    process = int(nursery.stdout.readline())
+    forks.stdin.write(json.dumps([command, os.devnull]).encode() + b"\n")
+    process = int(forks.stdout.readline())
     start = time.monotonic()
-    if not select.select([nursery.stdout], [], [], seconds)[0]:
+    if not select.select([forks.stdout], [], [], seconds)[0]:
         os.kill(process, signal.SIGKILL)
-    return int(nursery.stdout.readline()), time.monotonic() - start
+    return int(forks.stdout.readline()), time.monotonic() - start
 
 
 def bits(folder):
@@ -41,9 +41,9 @@ def bits(folder):
     ("arguments", "epochs", "most"), [(FEEDFORWARD, 18, 24), (MUSIC, 6, 6)], ids=["digits", "music"]
 )
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
-    nursery, tmp_path, arguments, epochs, most
+    forked_cli, tmp_path, arguments, epochs, most
 ):
-    code, seconds = live(nursery, arguments, tmp_path / "undisturbed")
+    code, seconds = live(forked_cli, arguments, tmp_path / "undisturbed")
     assert code == 0
     expected = bits(tmp_path / "undisturbed")
     assert len(expected[0]["curve"]) == epochs
@@ -55,7 +55,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
         resumed += len(list(folder.glob("trials/*/checkpoint.safetensors")))
         # Some lives end before their first epoch, some would have been long enough for all.
         moment = rng.uniform(0, seconds) if kills < most else None
-        code, _ = live(nursery, arguments, folder, moment)
+        code, _ = live(forked_cli, arguments, folder, moment)
         if code == -signal.SIGKILL:
             kills += 1
             continue

@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from lpunits import DOTRNN
 from lpunits.paper.data import load
-from lpunits.paper.search.engines import attempt
+from lpunits.paper.search.runner import attempt
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.midi import load_model
 from lpunits.paper.training.music import Music, check_rolls, music_nll, transposed, windows

@@ -1,74 +1,71 @@
-"""Engines: they run trials elsewhere, several at a time, and tell what becomes of each.
+"""Engines run trials in other processes, several at a time, and report on each.
 
-An engine takes a trial (``submit``) as long as it has ``room``, and gives out what its running
-trials tell (``receive``): their progress, at last a record, which is then on disk; or that the
-process of a trial was lost, in which case there is no record. A trial that is not worth its time is
-ended by ``stop``. :class:`Processes` of this machine are here,
-:class:`~lpunits.paper.search.ray_engine.RayEngine` takes those of many.
+An engine accepts a trial (``submit``) while it has ``room``. ``receive`` yields the messages of the
+running trials: their progress, and at the end a record, which is then on disk. If the process of a
+trial dies, the message is :class:`Lost` and there is no record. ``stop`` ends a trial early.
+:class:`Processes` uses this machine, :class:`~lpunits.paper.search.ray_engine.RayEngine` many.
 """
 
-import ctypes
-import json
 import multiprocessing
 import os
+import signal
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import connection
-from pathlib import Path
+from multiprocessing import connection, forkserver
 from typing import Any, Protocol
 
 import torch
 
 from lpunits.paper.files import StorageError
-from lpunits.paper.training import ranks, records
-from lpunits.paper.training.job import Job, Progress
-from lpunits.paper.training.records import Record, Records
+from lpunits.paper.search.runner import Runner
+from lpunits.paper.training import ranks
+from lpunits.paper.training.job import Progress
+from lpunits.paper.training.records import Record
+from lpunits.paper.training.threads import threads_for
 from lpunits.paper.training.trial import Trial
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A trial's process is gone, and no record was made."""
+    """The process of a trial died before there was a record."""
 
     error: str
 
 
+Message = Progress | Record | Lost
+
+
 class Engine(Protocol):
-    """What runs trials."""
+    """Runs trials."""
 
     @property
     def room(self) -> int:
         """How many more trials can be submitted now."""
 
     def submit(self, trial: Trial) -> None:
-        """Begin with a trial."""
+        """Start a trial."""
 
-    def receive(
-        self, seconds: float | None = None
-    ) -> Iterator[tuple[Trial, Progress | Record | Lost]]:
-        """What trials have told; waits for it, for so many seconds at most."""
+    def receive(self, seconds: float | None = None) -> Iterator[tuple[Trial, Message]]:
+        """Messages of running trials. Waits for one, for at most so many seconds."""
 
     def stop(self, trial: Trial) -> None:
-        """End a trial; nothing is heard of it any more."""
+        """End a trial. No message of it follows."""
 
     def close(self) -> None:
-        """End all that is running."""
+        """End all running trials."""
 
 
 @dataclass(frozen=True)
 class Ray:
-    """A cluster of Ray, and what each trial gets of it.
+    """A Ray cluster, and the resources of each trial.
 
     Args:
-        address: Of the cluster, such as ``10.0.0.1:6379`` or ``auto``; ``local`` starts one on this
-            machine.
-        cpus: Processors for each trial; it has as many threads.
-        gpus: GPUs for each trial.
+        address: Of the cluster, such as ``10.0.0.1:6379`` or ``auto``. ``local`` starts a cluster
+            on this machine.
+        cpus: Processors of each trial, and the most threads that it uses.
+        gpus: GPUs of each trial.
     """
 
     address: str
@@ -82,126 +79,71 @@ class Ray:
             raise ValueError(f"gpus must be a number of at least 0, got {self.gpus}")
 
 
-@dataclass(frozen=True)
-class Work:
-    """How to run one trial, in any process.
+def cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
-    Args:
-        store: Where its record is written; None: whoever gets the record writes it.
-        folder: For checkpoints and models, with a folder for each trial.
-        tensorboard: For curves, if they are wanted.
+
+def check_jobs(jobs: int | None) -> None:
+    """Refuse what is not a number of trials."""
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+        raise ValueError(f"jobs must be a number of at least 1, got {jobs!r}")
+
+
+def jobs_for(trials: Sequence[Trial]) -> int:
+    """How many of these trials to run at a time: one for each core.
+
+    Several trials with one thread each finish earlier than one after the other with many threads.
     """
-
-    store: Records | None
-    folder: Path
-    tensorboard: Path | None = None
-
-    def __call__(self, trial: Trial, show: Callable[[Progress], None]) -> Record:
-        """The record of the trial, whatever happens in it."""
-        curves = None
-        if self.tensorboard is not None:
-            name = "".join(c if c.isalnum() or c in ".-" else "-" for c in trial.label)
-            curves = self.tensorboard / f"{name}-{trial.key[-6:]}".replace("--", "-")
-        job = Job(
-            self.folder / trial.key,
-            show=show,
-            tensorboard=curves,
-            identity={
-                "kind": type(trial.config).__name__,
-                "config": trial.values,
-                "seed": trial.seed,
-            },
-        )
-        show(Progress(0, 1, ""))
-        record = attempt(trial, job)
-        if self.store is not None and job.writes:
-            self.store.write(record)
-        if record["status"] != "failed":
-            job.close()
-        else:
-            ranks.fail(record["error"])
-        return record
-
-
-def attempt(trial: Trial, job: Job) -> Record:
-    """The record of a trial, whatever happens in it."""
-    keep_memory()
-    try:
-        outcome = trial.config.run(trial.seed, job)
-        if sentence := outcome.pop("diverged", None):
-            return records.make(trial, "diverged", outcome, seconds=job.seconds, error=sentence)
-        if _not_finite(outcome):
-            sentence = "the outcome has a number that is not finite"
-            return records.make(trial, "diverged", {}, seconds=job.seconds, error=sentence)
-        return records.make(trial, "finished", outcome, seconds=job.seconds)
-    except StorageError:
-        raise  # there is no place for a record either, and the next trial would end like this one
-    except Exception as error:
-        sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        outcome = {"traceback": traceback.format_exc().splitlines()}
-        return records.make(trial, "failed", outcome, seconds=job.seconds, error=sentence)
-
-
-def keep_memory() -> None:
-    """Let glibc keep what is freed, where there is glibc.
-
-    A large net frees and takes the same megabytes at every step. By default they go back to the
-    system, which clears them anew each time: a third of the time of Pentomino.
-    """
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-        for threshold in M_TRIM_THRESHOLD, M_MMAP_THRESHOLD:
-            mallopt(threshold, 1 << 30)
-
-
-def _not_finite(outcome: dict[str, Any]) -> bool:
-    """Whether there is a number that a record cannot hold."""
-    try:
-        json.dumps(outcome, allow_nan=False)
-    except ValueError:
-        return True
-    return False
+    if not trials or ranks.size() > 1:
+        return 1
+    threads = max(threads_for(trial.config, cores(), cores()) for trial in trials)
+    return max(1, min(cores() // threads, len(trials)))
 
 
 def start(
-    work_on: Work, trials: Sequence[Trial], jobs: int | None = None, ray: Ray | None = None
+    runner: Runner, trials: Sequence[Trial], jobs: int | None = None, ray: Ray | None = None
 ) -> Engine:
-    """The engine that was asked for.
+    """The engine for these options.
 
     Args:
-        work_on: How to run a trial.
-        trials: Some of those to come: processes import beforehand what their configs need.
-        jobs: How many trials at a time; by default one, or as many as a cluster has room for.
-        ray: The cluster, if they are not to run in processes of this machine.
+        runner: How to run a trial.
+        trials: Some of the trials to come: processes import in advance what their configs need.
+        jobs: How many trials at a time; by default one for each core, or as many as the cluster
+            has room for.
+        ray: The cluster. None: processes of this machine.
     """
     if ray is None:
-        return Processes(work_on, trials, jobs or 1)
+        return Processes(runner, trials, jobs or jobs_for(trials))
     try:
         from lpunits.paper.search.ray_engine import RayEngine
     except ImportError as error:
         raise ValueError(f"--ray needs lpunits[ray]: {error}") from error
-    return RayEngine(work_on, ray, jobs)
+    return RayEngine(runner, ray, jobs)
 
 
 class Processes:
-    """Processes of this machine, among which torch's threads are divided.
+    """Processes of this machine.
 
-    They are forks of a server that has torch loaded, and serve many trials each; one that dies is
+    They are forks of a server that has imported torch. Each runs many trials. One that dies is
     replaced.
     """
 
-    def __init__(self, work_on: Work, trials: Sequence[Trial], jobs: int) -> None:
-        kinds = multiprocessing.get_all_start_methods()
+    def __init__(self, runner: Runner, trials: Sequence[Trial], jobs: int) -> None:
+        methods = multiprocessing.get_all_start_methods()
         self._context: Any = multiprocessing.get_context(
-            "forkserver" if "forkserver" in kinds else "spawn"
+            "forkserver" if "forkserver" in methods else "spawn"
         )
-        if "forkserver" in kinds:
-            # The first optimiser of a process imports torch._dynamo, which takes seconds.
+        if "forkserver" in methods:
+            # The first optimizer of a process imports torch._dynamo, which takes seconds.
             modules = {__name__, "torch._dynamo", *(type(t.config).__module__ for t in trials)}
             self._context.set_forkserver_preload(sorted(modules))
-        self._work_on, self._jobs = work_on, jobs
-        self._threads = max(1, torch.get_num_threads() // jobs)
-        # By the pipe to the process: its trial, and itself.
+            with _interrupts_ignored():
+                forkserver.ensure_running()
+        self._runner, self._jobs = runner, jobs
+        # By the pipe to the process: its trial, and the process.
         self._busy: dict[Any, tuple[Trial, Any]] = {}
         self._idle: list[tuple[Any, Any]] = []
 
@@ -211,34 +153,33 @@ class Processes:
         return self._jobs - len(self._busy)
 
     def submit(self, trial: Trial) -> None:
-        """Begin with a trial, in a process that is free or a new one."""
+        """Start a trial in an idle process, or in a new one."""
         while self._idle:
             pipe, process = self._idle.pop()
             if process.is_alive():
                 break
             pipe.close()
         else:
-            pipe, theirs = self._context.Pipe()
-            arguments = (self._work_on, self._threads, theirs)
-            process = self._context.Process(target=_worker, args=arguments, daemon=True)
+            pipe, worker_end = self._context.Pipe()
+            process = self._context.Process(
+                target=_worker, args=(self._runner, worker_end), daemon=True
+            )
             process.start()
-            theirs.close()
+            worker_end.close()
         self._busy[pipe] = trial, process
-        with suppress(OSError):  # if it has just died, receive() will tell
-            pipe.send(trial)
+        with suppress(OSError):  # if the process has just died, receive() reports it
+            pipe.send((trial, threads_for(trial.config, cores(), self._jobs)))
 
-    def receive(
-        self, seconds: float | None = None
-    ) -> Iterator[tuple[Trial, Progress | Record | Lost]]:
-        """What trials have told; waits for it, for so many seconds at most."""
+    def receive(self, seconds: float | None = None) -> Iterator[tuple[Trial, Message]]:
+        """Messages of running trials. Waits for one, for at most so many seconds."""
         ready: list[Any] = connection.wait(list(self._busy), seconds)
         for pipe in ready:
-            if pipe not in self._busy:  # stopped by whoever received the last message
+            if pipe not in self._busy:  # stopped by the receiver of the last message
                 continue
             trial, process = self._busy[pipe]
             try:
                 message = pipe.recv()
-            except (EOFError, OSError):  # closed, or closed amid a message
+            except (EOFError, OSError):  # closed, perhaps in the middle of a message
                 process.join()
                 del self._busy[pipe]
                 pipe.close()
@@ -260,7 +201,7 @@ class Processes:
                 pipe.close()
 
     def close(self) -> None:
-        """Kill all that is running; idle processes end by themselves."""
+        """Kill the running processes; idle ones end by themselves."""
         for trial, _ in list(self._busy.values()):
             self.stop(trial)
         for pipe, _ in self._idle:
@@ -268,8 +209,22 @@ class Processes:
         self._idle.clear()
 
 
-def _worker(work_on: Work, threads: int, pipe: Any) -> None:
-    """The life of a process. It ends with its parent, even if that is killed."""
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C: it is for this process, which ends them."""
+    if threading.current_thread() is not threading.main_thread():  # signals are for that one
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _worker(runner: Runner, pipe: Any) -> None:
+    """Run trials until the parent closes the pipe, or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -278,10 +233,11 @@ def _worker(work_on: Work, threads: int, pipe: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
     try:
         while True:
-            pipe.send(work_on(pipe.recv(), pipe.send))
+            trial, threads = pipe.recv()
+            torch.set_num_threads(threads)
+            pipe.send(runner(trial, pipe.send))
     except (EOFError, BrokenPipeError):
         pass
     except StorageError as error:

@@ -1,11 +1,11 @@
-"""Trials as tasks of Ray, on all machines of a cluster.
+"""Trials as Ray tasks, on all machines of a cluster.
 
-A task streams the progress of its trial to the driver, and at last the record, which the driver
-writes. A task is not repeated by Ray, since a trial goes on from its checkpoint and so tells less
-the second time; whoever submitted it hears that its worker was lost and submits it again.
+A task streams the progress of its trial to the driver, and at the end the record, which the driver
+writes. Ray does not retry a task: a trial resumes from its checkpoint, so its stream differs the
+second time. The caller gets :class:`Lost` and submits the trial again.
 
-The data of a trial is known by the checksums of its files. A machine that has the same files uses
-them; to another one they are sent, once, and kept in its cache folder.
+The data of a trial is identified by the checksums of its files. A machine that has the same files
+uses them. To any other machine they are sent once, and stay in its cache folder.
 """
 
 import os
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# Whoever reaches a cluster without a token could run anything on it. Read when Ray is imported.
+# Without a token anyone who reaches the cluster can run code on it. Ray reads this on import.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
@@ -25,32 +25,34 @@ import ray
 from lpunits.paper import data
 from lpunits.paper.data.sources import cache_folder, file_sha256, sha256
 from lpunits.paper.files import StorageError, write_atomically
-from lpunits.paper.search.engines import Lost, Ray, Work
+from lpunits.paper.search.engines import Lost, Message, Ray
+from lpunits.paper.search.runner import Runner
 from lpunits.paper.training.job import Progress
 from lpunits.paper.training.records import Record, Records
+from lpunits.paper.training.threads import threads_for
 from lpunits.paper.training.trial import Trial
 
 DATA = os.environ.get("LPUNITS_DATA")  # of this machine
-Shipped = dict[str, tuple[str, Any]]  # by the name of a file: its checksum, and Ray's reference
+Files = dict[str, tuple[str, Any]]  # name of a file: its checksum, and Ray's reference to it
 
 
 class RayEngine:
-    """The trials of a driver as tasks of Ray.
+    """The trials of a driver as Ray tasks.
 
     Args:
-        work_on: How to run a trial; the folder for checkpoints has the same path on every machine.
-        options: The cluster, and what each trial gets of it.
-        jobs: How many trials at a time at most; None: as many as there is room for.
+        runner: How to run a trial. Its folder has the same path on every machine.
+        options: The cluster, and the resources of each trial.
+        jobs: How many trials at a time at most. None: as many as the cluster has room for.
     """
 
-    def __init__(self, work_on: Work, options: Ray, jobs: int | None = None) -> None:
-        assert work_on.store is not None
-        self._store: Records = work_on.store
-        curves = work_on.tensorboard and work_on.tensorboard.resolve()
-        self._work_on = Work(None, work_on.folder.resolve(), curves)
+    def __init__(self, runner: Runner, options: Ray, jobs: int | None = None) -> None:
+        assert runner.store is not None
+        self._store: Records = runner.store
+        curves = runner.tensorboard and runner.tensorboard.resolve()
+        self._runner = Runner(None, runner.folder.resolve(), curves)
         self._options, self._jobs = options, jobs
         self._busy: dict[Any, Trial] = {}  # by the stream of messages
-        self._files: dict[str, Shipped] = {}  # by dataset
+        self._files: dict[str, Files] = {}  # by dataset
         _connect(options.address)
         self._task = ray.remote(_task).options(
             num_cpus=options.cpus,
@@ -61,7 +63,7 @@ class RayEngine:
 
     @property
     def room(self) -> int:
-        """How many more trials can be submitted now; machines may come and go."""
+        """How many more trials can be submitted now. Machines may come and go."""
         have = ray.cluster_resources()
         room = int(have.get("CPU", 0) // self._options.cpus)
         if self._options.gpus:
@@ -69,17 +71,16 @@ class RayEngine:
         return min(room, self._jobs or room) - len(self._busy)
 
     def submit(self, trial: Trial) -> None:
-        """Begin with a trial, on any machine of the cluster."""
-        files: Shipped = {}
+        """Start a trial on any machine of the cluster."""
+        files: Files = {}
         for name in trial.config.datasets:
-            files |= self._shipped(name)
-        stream = self._task.remote(self._work_on, trial, self._options.cpus, files)
+            files |= self._files_of(name)
+        threads = threads_for(trial.config, self._options.cpus)
+        stream = self._task.remote(self._runner, trial, threads, files)
         self._busy[stream] = trial
 
-    def receive(
-        self, seconds: float | None = None
-    ) -> Iterator[tuple[Trial, Progress | Record | Lost]]:
-        """What trials have told; waits for it, for so many seconds at most."""
+    def receive(self, seconds: float | None = None) -> Iterator[tuple[Trial, Message]]:
+        """Messages of running trials. Waits for one, for at most so many seconds."""
         if not self._busy:
             time.sleep(seconds or 0)
             return
@@ -88,7 +89,7 @@ class RayEngine:
             if stream not in self._busy:
                 continue
             trial = self._busy[stream]
-            message: Progress | Record | Lost
+            message: Message
             try:
                 message = ray.get(next(stream))
             except (ray.exceptions.RayError, StopIteration) as error:
@@ -110,12 +111,12 @@ class RayEngine:
                 ray.cancel(stream, force=True)
 
     def close(self) -> None:
-        """Leave the cluster, which ends what is running; one that was started here ends, too."""
+        """Leave the cluster, which ends all running trials. A cluster started here ends, too."""
         self._busy.clear()
         ray.shutdown()
 
-    def _shipped(self, name: str) -> Shipped:
-        """The files of a dataset, in Ray's object store from the first time on."""
+    def _files_of(self, name: str) -> Files:
+        """The files of a dataset, which the first call puts into Ray's object store."""
         if name not in self._files:
             paths = [source.find() for source in data.info(name).files]
             self._files[name] = {
@@ -125,7 +126,7 @@ class RayEngine:
 
 
 def _connect(address: str) -> None:
-    """Join or start a cluster."""
+    """Connect to a cluster, or start one."""
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         if address == "local":
@@ -137,39 +138,39 @@ def _connect(address: str) -> None:
         raise ValueError(f"--ray {address}: no cluster could be reached ({reason})") from error
 
 
-def _task(work_on: Work, trial: Trial, threads: int, files: Shipped) -> Iterator[Progress | Record]:
-    """One trial, in a worker: its progress, then its record."""
+def _task(runner: Runner, trial: Trial, threads: int, files: Files) -> Iterator[Progress | Record]:
+    """Run one trial in a worker: yield its progress, then its record."""
     import torch
 
     torch.set_num_threads(threads)
-    _have(trial.config.datasets, files)
-    told: queue.SimpleQueue[Progress | Record | BaseException] = queue.SimpleQueue()
+    _provide(trial.config.datasets, files)
+    messages: queue.SimpleQueue[Progress | Record | BaseException] = queue.SimpleQueue()
 
-    def live() -> None:
+    def run() -> None:
         try:
-            told.put(work_on(trial, told.put))
+            messages.put(runner(trial, messages.put))
         except BaseException as error:
-            told.put(error)
+            messages.put(error)
 
-    threading.Thread(target=live, daemon=True).start()
-    while isinstance(message := told.get(), Progress):
+    threading.Thread(target=run, daemon=True).start()
+    while isinstance(message := messages.get(), Progress):
         yield message
     if isinstance(message, BaseException):
         raise message
     yield message
 
 
-def _have(names: tuple[str, ...], shipped: Shipped) -> None:
-    """Make sure that the datasets are read from files with these checksums."""
+def _provide(names: tuple[str, ...], files: Files) -> None:
+    """Have the datasets read from files with these checksums: fetch those that differ."""
     os.environ.pop("LPUNITS_DATA", None)
     if DATA is not None:
         os.environ["LPUNITS_DATA"] = DATA
     sources = [source for name in names for source in data.info(name).files]
-    wanted = {sha for sha, _ in shipped.values()}
+    wanted = {sha for sha, _ in files.values()}
     if wanted == {_checksum(*_state(path)) for s in sources for path in s.present()[:1]}:
         return
     folder = cache_folder() / "shipped" / sha256(" ".join(sorted(wanted)).encode())[:16]
-    for file, (sha, content) in shipped.items():
+    for file, (sha, content) in files.items():
         path = folder / file
         if not path.is_file() or _checksum(*_state(path)) != sha:
             write_atomically(path, ray.get(content))
@@ -177,12 +178,12 @@ def _have(names: tuple[str, ...], shipped: Shipped) -> None:
 
 
 def _state(path: Path) -> tuple[Path, int, int]:
-    """A file, and what changes with its content."""
+    """A file, with its time of change and its size."""
     status = path.stat()
     return path, status.st_mtime_ns, status.st_size
 
 
 @cache
 def _checksum(path: Path, changed: int, size: int) -> str:
-    """The checksum of a file that has not changed since; a worker runs many trials."""
+    """The checksum of a file, computed again only if the file changes."""
     return file_sha256(path)

@@ -1,8 +1,8 @@
-"""A search: trials with values drawn from a space, the lowest validation metric wins.
+"""A search: trials with values drawn from a space. The lowest validation metric wins.
 
-The test set is looked at once, for the winner, when all trials are over. Trials go to an engine,
-what becomes of each goes to the study, and their records are kept like all others: a trial that has
-one is not run again. The driver may be killed at any moment, and others may work on the same study.
+The test set is used once, for the winner, after all trials have ended. Trials go to an engine,
+their results to the study, and their records to the store: a trial with a record is not run again.
+The driver can be killed at any moment, and several drivers can work on the same study.
 """
 
 import time
@@ -12,27 +12,28 @@ from dataclasses import dataclass
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 from rich import box
-from rich.console import Group
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from lpunits.paper import data
 from lpunits.paper.search import engines
-from lpunits.paper.search.engines import Engine, Lost, Ray, Work
-from lpunits.paper.search.run import RETRIES, check_jobs, console
+from lpunits.paper.search.display import Display, duration, numbers
+from lpunits.paper.search.engines import Engine, Lost, Message, Ray, check_jobs, jobs_for
+from lpunits.paper.search.run import RETRIES
+from lpunits.paper.search.runner import Runner
 from lpunits.paper.search.study import HEARTBEAT, Plan, Study
 from lpunits.paper.training import records
 from lpunits.paper.training.job import Job, Progress
 from lpunits.paper.training.records import Record
 from lpunits.paper.training.trial import Trial
 
-SHOWN = 10  # trials in the live table
+BEST = 5  # trials in the live table
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search has found: its best trial, and the score of the winner on the test set."""
+class SearchResult:
+    """The best trial of a search, and the score of the winner on the test set."""
 
     trials: int
     failed: int
@@ -53,21 +54,21 @@ class Found:
 def search(
     plan: Plan,
     storage: optuna.storages.RDBStorage,
-    work_on: Work,
+    runner: Runner,
     *,
     jobs: int | None = None,
     ray: Ray | None = None,
     timeout: float | None = None,
-) -> Found:
-    """Run the trials of a plan that are not over yet, then the winner on the test set.
+) -> SearchResult:
+    """Run the trials of a plan that have not ended yet, then the winner on the test set.
 
     Args:
         plan: What to search.
         storage: Optuna's, see :func:`lpunits.paper.search.study.open_storage`.
-        work_on: How to run a trial, with the records that exist.
-        jobs: How many trials at a time, in processes of their own.
+        runner: How to run a trial, with the existing records.
+        jobs: How many trials at a time, in processes of their own; by default one for each core.
         ray: A cluster that runs them instead.
-        timeout: Seconds after which a trial is given up.
+        timeout: Seconds after which a trial is stopped and has failed.
     """
     check_jobs(jobs)
     if timeout is not None and not timeout > 0:
@@ -77,98 +78,105 @@ def search(
         if not (info := data.info(name)).present:
             raise ValueError(f"the search needs {name}, which is not here: {info.how}")
     study.begin()
-    trials = [Trial(study.space.base, 0)]
-    with closing(engines.start(work_on, trials, jobs, ray)) as engine, _Display(study) as display:
-        return _Driver(study, engine, work_on, timeout, display).run()
+    trials = [Trial(study.space.base, 0)] * plan.trials
+    jobs = jobs or (None if ray else jobs_for(trials))
+    with closing(engines.start(runner, trials, jobs, ray)) as engine:
+        driver = _Driver(study, engine, runner, timeout)
+        with Display(lambda: driver.table, driver.status) as display:
+            return driver.run(display)
 
 
 @dataclass
 class _Running:
-    """A trial that an engine has, for one number of the study or for several with equal values."""
+    """A trial on the engine, for one number of the study or for several with equal values."""
 
     trial: Trial
-    asked: list[optuna.Trial]  # none: it is the winner, with the test set
+    asked: list[optuna.Trial]  # empty: the winner, with the test set
     losses: int = 0
     since: float | None = None  # when it began, on this machine's clock
     progress: Progress | None = None
+
+    def __str__(self) -> str:
+        numbers = ", ".join(str(asked.number) for asked in self.asked)
+        name = f"trial {numbers}" if numbers else "the winner, on test"
+        p = self.progress
+        return f"{name}: {p.done}/{p.total}  {p.text}" if p and p.text else name
 
 
 class _Driver:
     """The loop between the study and the engine."""
 
-    def __init__(
-        self,
-        study: Study,
-        engine: Engine,
-        work_on: Work,
-        timeout: float | None,
-        display: "_Display",
-    ) -> None:
-        assert work_on.store is not None
-        self.study, self.engine, self.work_on, self.store = study, engine, work_on, work_on.store
-        self.timeout, self.display = timeout, display
+    def __init__(self, study: Study, engine: Engine, runner: Runner, timeout: float | None) -> None:
+        assert runner.store is not None
+        self.study, self.engine, self.runner, self.store = study, engine, runner, runner.store
+        self.timeout = timeout
         self.running: dict[str, _Running] = {}
-        self.beaten = time.monotonic()
+        self.last_heartbeat = self.begun = time.monotonic()
+        self.begun_with = len(study.finished())
+        self.table: RenderableType = ""
+        self.drawn = 0.0
 
-    def run(self) -> Found:
-        """Until all trials are over and the winner is known, whoever ran them."""
+    def run(self, display: Display) -> SearchResult:
+        """Work until all trials have ended and the winner was tested, by whichever driver."""
+        self.display = display
         winner = self.study.optuna.user_attrs.get("winner", {})
-        if winner and winner["test"] is None:  # it failed: it gets another chance
+        if winner and winner["test"] is None:  # its test failed: try again
             self.study.optuna.set_user_attr("winner", {})
         try:
             while True:
                 while self.engine.room > 0 and self.begin():
-                    self.beat()
-                if not self.running and self.study.over:
-                    return self.found()
+                    self.heartbeat()
+                if not self.running and self.study.complete:
+                    self.draw(now=True)
+                    return self.result()
                 for trial, message in self.engine.receive(HEARTBEAT / 2):
-                    self.hear(self.running[trial.key], message)
-                self.beat()
-                self.display.show(self.running)
+                    self.handle(self.running[trial.key], message)
+                self.heartbeat()
+                self.draw()
         finally:
             self.study.release()
 
     def begin(self) -> bool:
-        """Give the engine a trial, if there is one that waits."""
-        asked = self.study.take()
+        """Give the engine the next trial, if there is one."""
+        asked = self.study.next_trial()
         if asked is None:
             return self.begin_winner()
         trial = self.study.trial(asked)
         if trial.key in self.running:
             self.running[trial.key].asked.append(asked)
         elif record := self.store.find(trial):
-            Job(self.work_on.folder / trial.key).close()
-            self.over(_Running(trial, [asked]), record)
+            Job(self.runner.folder / trial.key).close()
+            self.finish(_Running(trial, [asked]), record)
         else:
             self.running[trial.key] = _Running(trial, [asked])
             self.engine.submit(trial)
         return True
 
     def begin_winner(self) -> bool:
-        """Run the best trial with the test set, when all others are over."""
+        """Run the best trial with the test set, after all others have ended."""
         best, trial = self.study.best(), self.study.winner()
-        all_over = len(self.study.finished()) >= self.study.plan.trials
-        if best is None or trial is None or not all_over or self.study.tested:
+        all_ended = len(self.study.finished()) >= self.study.plan.trials
+        if best is None or trial is None or not all_ended or self.study.tested:
             return False
         if not self.study.claim(-1 - best.number):  # another driver does it
             return False
         record = self.store.find(trial)
         if record and record["status"] != "failed":
-            self.over(_Running(trial, []), record)
+            self.finish(_Running(trial, []), record)
         else:
             self.running[trial.key] = _Running(trial, [])
             self.engine.submit(trial)
         return True
 
-    def found(self) -> Found:
-        """What the search has found."""
+    def result(self) -> SearchResult:
+        """The result so far."""
         best, tested = self.study.best(), self.study.tested or {}
         states = [trial.state for trial in self.study.finished()]
         failed, pruned = states.count(TrialState.FAIL), states.count(TrialState.PRUNED)
-        return Found(len(states), failed, pruned, best, tested.get("test"))
+        return SearchResult(len(states), failed, pruned, best, tested.get("test"))
 
-    def hear(self, running: _Running, message: Progress | Record | Lost) -> None:
-        """What a running trial has told."""
+    def handle(self, running: _Running, message: Message) -> None:
+        """React to a message of a running trial."""
         if isinstance(message, Lost):
             running.losses, running.since = running.losses + 1, None
             if running.losses <= RETRIES:
@@ -179,22 +187,22 @@ class _Driver:
             running.since = running.since or time.monotonic()
             running.progress = message
             value = message.values.get(running.trial.config.watched)
-            pruning = self.study.plan.sampler == "asha" and message.done < message.total
-            if value is not None and pruning and running.asked:
-                behind = [self.study.behind(a, message.done, value) for a in running.asked]
-                if all(behind):
-                    self.end(running, "pruned", f"behind others after epoch {message.done}")
+            prunes = self.study.plan.sampler == "asha" and message.done < message.total
+            if value is not None and prunes and running.asked:
+                verdicts = [self.study.should_prune(a, message.done, value) for a in running.asked]
+                if all(verdicts):
+                    self.end(running, "pruned", f"worse than others after epoch {message.done}")
         else:
-            self.over(running, message)
+            self.finish(running, message)
 
-    def beat(self) -> None:
-        """Show that this driver lives, from time to time, and stop what is not to go on."""
-        if time.monotonic() - self.beaten > HEARTBEAT:
-            self.beaten = time.monotonic()
-            self.give_up(self.study.beat())
+    def heartbeat(self) -> None:
+        """Show from time to time that this driver is alive, and stop what must not continue."""
+        if time.monotonic() - self.last_heartbeat > HEARTBEAT:
+            self.last_heartbeat = time.monotonic()
+            self.stop_some(self.study.heartbeat())
 
-    def give_up(self, taken: set[int]) -> None:
-        """Stop trials that are too long, and those that other drivers have taken over."""
+    def stop_some(self, taken: set[int]) -> None:
+        """Stop trials that take too long, and those that other drivers have taken over."""
         for running in list(self.running.values()):
             kept = [asked for asked in running.asked if asked.number not in taken]
             if running.asked and not kept:
@@ -207,96 +215,74 @@ class _Driver:
                 self.end(running, "failed", f"TimeoutError: it took longer than {self.timeout:g} s")
 
     def end(self, running: _Running, status: str, error: str) -> None:
-        """End a trial that did not end by itself, and record why."""
+        """Stop a trial, and record why."""
         self.engine.stop(running.trial)
         seconds = time.monotonic() - running.since if running.since else 0.0
         record = records.make(running.trial, status, {}, seconds=seconds, error=error)
         self.store.write(record)
-        Job(self.work_on.folder / running.trial.key).close()
-        self.over(running, record)
+        Job(self.runner.folder / running.trial.key).close()
+        self.finish(running, record)
 
-    def over(self, running: _Running, record: Record) -> None:
-        """Tell the study what became of a trial."""
+    def finish(self, running: _Running, record: Record) -> None:
+        """Tell the study the result of a trial."""
         self.running.pop(running.trial.key, None)
         config, outcome = running.trial.config, record["outcome"]
-        facts = {"key": record["key"], "seconds": record["seconds"]}
+        attributes = {"key": record["key"], "seconds": record["seconds"]}
         for asked in running.asked:
             if record["status"] == "finished":
-                self.study.tell(asked, TrialState.COMPLETE, config.score(outcome), **facts)
+                self.study.tell(asked, TrialState.COMPLETE, config.score(outcome), **attributes)
             else:
                 pruned = record["status"] == "pruned"
                 state = TrialState.PRUNED if pruned else TrialState.FAIL
-                self.study.tell(asked, state, error=record["error"], **facts)
-            self.display.finished(asked.number, record)
+                self.study.tell(asked, state, error=record["error"], **attributes)
+            if not self.display.is_live:
+                self.display.line(self.line(asked.number, record))
         if not running.asked:
             best = self.study.best()
             assert best is not None
             test = config.score(outcome, "test") if record["status"] == "finished" else None
-            winner = {"number": best.number, "test": test, "error": record["error"], **facts}
+            winner = {"number": best.number, "test": test, "error": record["error"], **attributes}
             self.study.optuna.set_user_attr("winner", winner)
 
-
-@dataclass
-class _Display:
-    """On a terminal a table of the best trials, otherwise a line for every finished one."""
-
-    study: Study
-    live: Live | None = None
-    shown: float = 0.0
-
-    def __enter__(self) -> "_Display":
-        if console.is_terminal:
-            self.live = Live(console=console, auto_refresh=False)
-            self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.live is not None:
-            self.show({}, now=True)
-            self.live.stop()
-
-    def finished(self, number: int, record: Record) -> None:
-        """A line for a trial that is over."""
-        if self.live is not None:
-            return
-        best, total = self.study.best(), self.study.plan.trials
-        done = len(self.study.finished())
-        told = record["error"] or ""
+    def line(self, number: int, record: Record) -> str:
+        """One line on a trial that has ended."""
+        config, best = self.study.space.base, self.study.best()
+        result = f"{record['status']}: {record['error']}"
         if record["status"] == "finished":
-            config = self.study.space.base
-            told = f"{config.watched} {config.score(record['outcome']):.4g}"
+            result = numbers({config.watched: config.score(record["outcome"])})
         so_far = f", best {best.value:.4g} (trial {best.number})" if best else ""
-        told = told if record["status"] == "finished" else f"{record['status']}: {told}"
-        line = f"[{done}/{total}] trial {number}: {told}, {record['seconds']:.1f} s{so_far}"
-        console.print(line, markup=False, soft_wrap=True)
+        done, total = len(self.study.finished()), self.study.plan.trials
+        return f"[{done}/{total}] trial {number}: {result}, {duration(record['seconds'])}{so_far}"
 
-    def show(self, running: dict[str, _Running], *, now: bool = False) -> None:
-        """The table, twice a second at most."""
-        if self.live is not None and (now or time.monotonic() - self.shown > 0.5):
-            self.shown = time.monotonic()
-            self.live.update(table(self.study, list(running.values())), refresh=True)
+    def status(self) -> str:
+        """How far the search is, in one line, without a look at the database."""
+        running = "; ".join(map(str, list(self.running.values())))
+        return f"{self.study.plan.name}: {len(self.running)} running ({running})"
+
+    def draw(self, *, now: bool = False) -> None:
+        """Update the live table, twice a second at most."""
+        if self.display.is_live and (now or time.monotonic() - self.drawn > 0.5):
+            self.drawn = time.monotonic()
+            ended = len(self.study.finished())
+            rate = (ended - self.begun_with) / (self.drawn - self.begun)
+            left = (self.study.plan.trials - ended) / rate if rate and not now else None
+            self.table = table(self.study, list(self.running.values()), left)
 
 
-def table(study: Study, running: list[_Running]) -> Group:
-    """The best trials of a study, and what is running here."""
+def table(study: Study, running: list[_Running], left: float | None = None) -> Group:
+    """The best trials of a study, a column for each, and what is running here."""
     finished, base = study.finished(), study.space.base
     failed = sum(trial.state == TrialState.FAIL for trial in finished)
     done = [trial for trial in finished if trial.state == TrialState.COMPLETE]
-    rows = Table(box=box.SIMPLE, title=study.plan.name, title_justify="left")
-    names = list(done[0].params) if done else []
-    for name in ("trial", base.watched, *names):
-        rows.add_column(name.replace("_", "\n"), justify="right")
-    for trial in sorted(done, key=lambda t: (t.value, t.number))[:SHOWN]:
-        values = [
-            f"{trial.params[n]:.3g}" if isinstance(trial.params[n], float) else str(trial.params[n])
-            for n in names
-        ]
-        rows.add_row(str(trial.number), f"{trial.value:.4g}", *values)
-    lines = [Text(f"{len(finished)} of {study.plan.trials} trials are over, {failed} have failed")]
-    for one in running:
-        numbers = ", ".join(str(asked.number) for asked in one.asked) or "the winner"
-        text = (
-            f"{one.progress.done}/{one.progress.total}  {one.progress.text}" if one.progress else ""
-        )
-        lines.append(Text(f"  running {numbers}: {text}"))
-    return Group(rows, *lines)
+    best = sorted(done, key=lambda t: (t.value, t.number))[:BEST]
+    rows = Table("the best trials", box=box.SIMPLE_HEAD, title=study.plan.name)
+    for trial in best:
+        rows.add_column(str(trial.number), justify="right")
+    rows.add_row(base.watched.replace("_", " "), *(f"{trial.value:.4g}" for trial in best))
+    for name in best[0].params if best else ():
+        values = [trial.params.get(name, "") for trial in best]
+        texts = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in values]
+        rows.add_row(name.replace("_", " "), *texts)
+    rest = f", about {duration(left)} left" if left is not None else ""
+    count = f"{len(finished)} of {study.plan.trials} trials have ended, {failed} failed{rest}"
+    return Group(*([rows] if best else []), Text(count), *(Text(f"▶ {one}") for one in running))

@@ -1,8 +1,8 @@
-"""What a search may change: for each experiment, a range for each number that the paper tuned.
+"""Search spaces: for each experiment, the range of each value that is searched.
 
-A space is a frozen dataclass. Its fields have the names of the config's and hold a range, or None:
-then the config keeps the value of ``base``. The rate of the weights is ``lr`` itself; those of
-orders and centres are multiples of it.
+A space is a frozen dataclass. Its fields have the names of the config's fields. A field holds a
+range, or None: then the config keeps the value of ``base``. ``lr`` is the learning rate of the
+weights; those of orders and centres are multiples of it.
 
 >>> space = get("mnist", "paper", ["activation=maxout", "dropout=0.5"])
 >>> space.base.activation, space.dropout, space.order
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Real:
-    """Any number from ``low`` to ``high``, uniform, or uniform in its logarithm."""
+    """A number from ``low`` to ``high``, drawn uniformly or log-uniformly."""
 
     low: float
     high: float
@@ -63,7 +63,7 @@ Range = Real | Choice | None
 
 @dataclass(frozen=True)
 class FeedForwardSpace:
-    """The ranges that the paper's authors drew from for MNIST, as far as they are known.
+    """The ranges of the paper's authors for MNIST, as far as they are known.
 
     ``units`` is the size of every hidden layer.
     """
@@ -93,19 +93,19 @@ class FeedForwardSpace:
         return replace(self.base, **values)
 
     def without(self, names: set[str]) -> "FeedForwardSpace":
-        """The space in which these fields of the config are fixed, and what then has no effect."""
+        """The space without these fields, and without those that then have no effect."""
         unit = self.base.activation
         names = names | ({"units"} if "hidden" in names else set())
         if unit != "lp" or not self.base.learn_order:
             names |= {"order_scale"} | ({"order"} if unit != "lp" else set())
         if unit not in ("lp", "l2"):
             names |= {"center_scale"}
-        return replace(self, **_nothing(names & set(_names(self))))
+        return replace(self, **_no_ranges(names & set(_names(self))))
 
 
 @dataclass(frozen=True)
 class MusicSpace:
-    """Ranges around the sizes of the companion paper, for deep recurrent networks."""
+    """Ranges around the sizes of the companion paper on deep recurrent networks."""
 
     base: Music
     hidden: Range = Choice((100, 200, 300, 400))
@@ -125,12 +125,12 @@ class MusicSpace:
         return replace(self.base, **values)
 
     def without(self, names: set[str]) -> "MusicSpace":
-        """The space in which these fields of the config are fixed, and what then has no effect."""
+        """The space without these fields, and without those that then have no effect."""
         if self.base.model != "lp":
             names = names | {"order", "order_scale"}
         if self.base.model in ("rnn", "gru"):
-            names = names | {"dropout"}  # they have no transition's, but the output's
-        return replace(self, **_nothing(names & set(_names(self))))
+            names = names | {"dropout"}  # of the transition; they have output_dropout alone
+        return replace(self, **_no_ranges(names & set(_names(self))))
 
 
 Space = FeedForwardSpace | MusicSpace
@@ -138,17 +138,17 @@ Space = FeedForwardSpace | MusicSpace
 
 def ranges(space: Space) -> dict[str, Real | Choice]:
     """The ranges of a space by name."""
-    found = ((name, getattr(space, name)) for name in _names(space))
-    return {name: range for name, range in found if range is not None}
+    values = ((name, getattr(space, name)) for name in _names(space))
+    return {name: range for name, range in values if range is not None}
 
 
 def fingerprint(space: Space) -> str:
-    """What a search depends on; a new field of the configs that has its default changes nothing."""
+    """Identifies base and ranges. A new field of the config with its default changes nothing."""
     return f"{Trial(space.base, 0).key}: {ranges(space)}"
 
 
 def get(name: str, scale: Scale = "quick", settings: Sequence[str] = ()) -> Space:
-    """The space of an experiment at a scale, with ``field=value`` fixed for each setting."""
+    """The space of an experiment at a scale, with a fixed value for each ``field=value``."""
     if name not in SPACES:
         close = difflib.get_close_matches(name.lower(), SPACES, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(SPACES)}"
@@ -159,7 +159,7 @@ def get(name: str, scale: Scale = "quick", settings: Sequence[str] = ()) -> Spac
     return replace(space, base=trial.config).without(fixed)
 
 
-def _nothing(names: set[str]) -> dict[str, Any]:
+def _no_ranges(names: set[str]) -> dict[str, Any]:
     return dict.fromkeys(names)
 
 
@@ -195,8 +195,8 @@ def _modern(scale: Scale) -> FeedForwardSpace:
 
 def _pentomino(scale: Scale) -> Space:
     space = replace(_wide(table1(scale)[-1]), input_dropout=None)
-    # Inputs of 4096 pixels, of which few are set: weights start small, rates are lower, and the
-    # weight decay is what keeps the net from learning its images by heart.
+    # 4096 mostly empty pixels need small initial weights and lower learning rates. Weight decay
+    # keeps the network from memorising its images.
     if scale == "paper":
         space = replace(_brief(space), dropout=None)
         return replace(space, lr=Real(0.02, 1.0, log=True), weight_decay=Real(3e-4, 1e-2, log=True))
@@ -213,8 +213,8 @@ def _fer2013(scale: Scale) -> Space:
 
 def _covertype(scale: Scale) -> Space:
     if scale == "paper":
-        # 16 inputs: none of them can be spared, and half a million rows need no dropout, nor
-        # smoothed labels.
+        # 16 inputs are too few for input dropout. Half a million rows need no regularisation by
+        # dropout or label smoothing.
         space = replace(_brief(_modern(scale)), base=MODERN_COVERTYPE)
         space = replace(space, input_dropout=None, dropout=None, label_smoothing=None)
         return replace(space, units=Choice((150, 200, 250, 300, 350)))
@@ -222,14 +222,14 @@ def _covertype(scale: Scale) -> Space:
 
 
 def _brief(space: FeedForwardSpace) -> FeedForwardSpace:
-    """Rate, regularisation and orders alone, the schedule as in the recipe: for a dozen trials."""
+    """For a dozen trials: learning rate, regularisation and orders; the recipe's schedule."""
     kept = ("decay", "final_lr", "momentum", "final_momentum", "center_scale", "max_norm")
-    return replace(space, **_nothing(set(kept)))
+    return replace(space, **_no_ranges(set(kept)))
 
 
 def _music(name: str, scale: Scale) -> Space:
     if scale == "paper":
-        # Other fixed values would be another search: that of JSB began before its long training.
+        # JSB keeps the base with which its search was started, so that its results stay valid.
         return MusicSpace(MUSIC_BRIEF[name] if name == "jsb" else music(scale, name))
     base = music(scale)
     sizes = Choice((8, 12, 16) if scale == "smoke" else (32, 48, 64))
@@ -238,7 +238,7 @@ def _music(name: str, scale: Scale) -> Space:
 
 
 def _wide(base: FeedForward) -> FeedForwardSpace:
-    """One layer: the authors looked at more filters and more units there."""
+    """One layer: the authors searched more filters and more units here."""
     return FeedForwardSpace(
         base,
         units=Choice((160, 240, 320, 400, 480, 560, 640)),
@@ -248,7 +248,7 @@ def _wide(base: FeedForward) -> FeedForwardSpace:
 
 
 def _small(space: FeedForwardSpace, scale: Scale) -> FeedForwardSpace:
-    """For data that is embedded or generated: nets of a size that trains in seconds."""
+    """For embedded or generated data: networks that train in seconds."""
     if scale == "smoke":
         return replace(space, units=Choice((8, 12, 16)), filters=Choice((2, 3)))
     return replace(space, units=Choice((32, 48, 64, 96)), filters=Choice((2, 3, 4, 5, 6)))

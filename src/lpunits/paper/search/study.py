@@ -1,14 +1,14 @@
-"""A study: the trials of one search in Optuna's storage, and which driver works on which.
+"""A study: the trials of one search in Optuna's storage, and which driver runs which trial.
 
-Trial number k of a study has values that depend on the study's seed and k alone, as far as the
-sampler is random, so drivers that are killed, or that work side by side, draw the same trials.
+With a random sampler the values of trial k depend on the study's seed and k alone. Drivers that are
+killed, or that work in parallel, draw the same trials.
 
-A driver works on the trials that it has claimed, in a table beside Optuna's: a row for each trial,
-with the driver and a counter that it raises as long as it lives. Whoever has seen a counter rest
-for ``GRACE`` seconds may take the claim over, by one conditional update that only one can win. No
-two clocks are compared, and a trial whose driver was killed at any moment is taken up under its
-number. (Optuna's own heartbeat serves ``optimize`` only, gives a lost trial another number, and
-forgets one whose driver dies between two of its steps.)
+A driver runs the trials that it has claimed in a table beside Optuna's. Each trial has a row with
+its driver and a counter, which the driver increases while it is alive. If a counter does not change
+for ``GRACE`` seconds, another driver may take over the claim, by one conditional update that only
+one driver can win. Clocks of different machines are never compared. The trial of a killed driver
+keeps its number. (Optuna's own heartbeat works in ``optimize`` only, gives a lost trial a new
+number, and loses a trial whose driver dies between two of its steps.)
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from lpunits.paper.training.trial import Scale, Trial
 
 Sampler = Literal["random", "tpe", "asha"]
 HEARTBEAT, GRACE = 2.0, 10.0  # seconds
-TRIAL_SEED = 0  # a search compares values; `lpunits run --from-search` repeats the best over seeds
+TRIAL_SEED = 0  # of all trials of a search; `lpunits run --from-search` uses other seeds
 
 CLAIMS = sql.Table(
     "lpunits_claims",
@@ -48,16 +48,16 @@ CLAIMS = sql.Table(
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search is asked for.
+    """The definition of a search.
 
     Args:
         experiment: One of :data:`lpunits.paper.search.spaces.SPACES`.
-        scale: As of an experiment.
-        sampler: ``random`` as in the paper; ``tpe``, which looks at the trials before; ``asha``:
-            random, and trials that are behind after a third, a ninth, ... of their epochs end.
-        seed: Of the values that are drawn.
-        settings: ``field=value`` for what is fixed.
-        trials: How many.
+        scale: The scale, as for an experiment.
+        sampler: ``random`` as in the paper; ``tpe``, which learns from earlier trials; ``asha``:
+            random, and the worse trials end after 1/27, 1/9 or 1/3 of their epochs.
+        seed: Random seed of the values.
+        settings: ``field=value`` for each field with a fixed value.
+        trials: The number of trials.
     """
 
     experiment: str
@@ -75,18 +75,18 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The name of the study: the same plan, but for the number of trials, is the same study."""
+        """The name of the study. Plans that differ in the number of trials alone share a study."""
         settings = "".join(f" {setting}" for setting in sorted(self.settings))
         return f"{self.experiment} {self.scale} {self.sampler} {self.seed}{settings}"
 
     @property
     def command(self) -> str:
-        """What makes it, or goes on with it."""
+        """The command that starts or resumes the search."""
         return self._words("lpunits search", "scale", "sampler", "seed", "trials")
 
     @property
     def repetition(self) -> str:
-        """What repeats the winner, with other seeds."""
+        """The command that repeats the winner with other seeds."""
         return self._words("lpunits run", "scale") + " --from-search"
 
     def _words(self, command: str, *fields: str) -> str:
@@ -96,7 +96,7 @@ class Plan:
         return " ".join([command, self.experiment, *words])
 
     def space(self) -> Space:
-        """What may change."""
+        """What the search may change."""
         return spaces.get(self.experiment, self.scale, self.settings)
 
 
@@ -105,9 +105,9 @@ def open_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
     """Optuna's storage at ``sqlite:///FILE`` or ``postgresql://...``, with the table of claims."""
     if not url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
         raise ValueError(f"--storage must be sqlite:///FILE or postgresql://..., got {url!r}")
-    options: dict[str, Any] = {"pool_pre_ping": True}  # survives a server that was restarted
+    options: dict[str, Any] = {"pool_pre_ping": True}  # works again after a restart of the server
     if url.startswith("sqlite"):
-        options = {"connect_args": {"timeout": 60}}  # several drivers write in turn
+        options = {"connect_args": {"timeout": 60}}  # several drivers take turns to write
         Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     url = url.replace("postgresql://", "postgresql+psycopg://", 1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -126,15 +126,15 @@ def _opened(url: str, options: dict[str, Any]) -> optuna.storages.RDBStorage:
         try:
             storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
             if url.startswith("sqlite"):
-                sql.event.listen(storage.engine, "connect", _without_waiting)
-                storage.engine.dispose()  # the connections from before
+                sql.event.listen(storage.engine, "connect", _write_ahead)
+                storage.engine.dispose()  # older connections
             CLAIMS.create(storage.engine, checkfirst=True)
             return storage
         except (sql.exc.SQLAlchemyError, ImportError) as error:
             if wait is None:
                 sentence = f"--storage {_shown(url)} could not be opened: {_reason(error, url)}"
                 raise ValueError(sentence) from error
-            time.sleep(wait)  # another driver may be making the same tables
+            time.sleep(wait)  # another driver may be creating the same tables
     raise AssertionError
 
 
@@ -143,28 +143,28 @@ def _shown(url: str) -> str:
 
 
 def _reason(error: BaseException, url: str) -> str:
-    """What the database itself said, in one line; SQLite does not say that a disk is full."""
+    """The message of the database in one line. SQLite does not report a full disk as such."""
     while error.__cause__ is not None:
         error = error.__cause__
     reason = " ".join(str(error).split())
     if url.startswith("sqlite"):
         free = shutil.disk_usage(Path(url.removeprefix("sqlite:///")).parent).free
-        reason += f" ({free:,} bytes are free there)"
+        reason += f" ({free:,} bytes are free on that disk)"
     return reason
 
 
-def _without_waiting(connection: Any, _: object) -> None:
-    """SQLite need not wait for the disk at every step, which is most of what a short trial costs.
+def _write_ahead(connection: Any, _: object) -> None:
+    """Let SQLite not wait for the disk at every step, which is most of the cost of a short trial.
 
-    Whatever is killed, nothing is lost. After a power cut the last steps may be, but the records
-    are on disk, and what was not told is told from them.
+    A killed process loses nothing. A power cut can lose the last steps. The records are on disk,
+    and the study gets those results again from them.
     """
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def studies(storage: optuna.storages.RDBStorage) -> list["Study"]:
-    """All searches in a storage, but those whose ranges have changed since."""
+    """All searches in a storage whose ranges are still the same."""
     found = []
     for summary in optuna.get_all_study_summaries(storage, include_best_trial=False):
         if plan := summary.user_attrs.get("plan"):
@@ -174,12 +174,12 @@ def studies(storage: optuna.storages.RDBStorage) -> list["Study"]:
 
 
 def unfinished(storage: optuna.storages.RDBStorage, experiment: str | None = None) -> list[Plan]:
-    """The plans of all searches, or of those of one experiment, that are not over."""
-    all_plans = [study.plan for study in studies(storage) if not study.over]
+    """The plans of all searches, or of those of one experiment, that are not complete."""
+    all_plans = [study.plan for study in studies(storage) if not study.complete]
     plans = [plan for plan in all_plans if experiment in (None, plan.experiment)]
     if not plans:
         of = f" of {experiment}" if experiment else ""
-        raise ValueError(f"--resume: there is no search{of} here that is not over")
+        raise ValueError(f"--resume: there is no unfinished search{of} here")
     return plans
 
 
@@ -228,93 +228,94 @@ class Study:
         self._engine = storage.engine
         self._driver = secrets.token_hex(16)
         self._claimed: set[int] = set()
-        self._rested: dict[int, tuple[str, int, float]] = {}  # what was seen of others, since when
+        # Claims of other drivers: driver, counter, and when this was first seen.
+        self._others: dict[int, tuple[str, int, float]] = {}
 
     def begin(self) -> None:
-        """Write down what is searched; refuses a study that was begun with other ranges."""
+        """Store the plan. Refuse a study that was started with other ranges."""
         facts = self.optuna.user_attrs
         space = spaces.fingerprint(self.space)
         if facts.get("space", space) != space:
             raise ValueError(
-                f"the search {self.plan.name!r} was begun with other ranges than there are now: "
-                f"take another --seed or another --storage"
+                f"the search {self.plan.name!r} was started with other ranges: use another --seed "
+                f"or another --storage"
             )
         self.optuna.set_user_attr("space", space)
         self.optuna.set_user_attr("plan", asdict(self.plan))
 
-    def take(self) -> optuna.Trial | None:
-        """A trial for this driver to run: one that lost its driver, or a new one; None: not now."""
-        found = self.optuna.get_trials(deepcopy=False)
-        for trial in found[: self.plan.trials]:
+    def next_trial(self) -> optuna.Trial | None:
+        """The next trial for this driver: one that lost its driver, or a new one. None: not now."""
+        existing = self.optuna.get_trials(deepcopy=False)
+        for trial in existing[: self.plan.trials]:
             if trial.state == TrialState.RUNNING and self.claim(trial.number):
-                again = optuna.Trial(self.optuna, trial._trial_id)
+                orphan = optuna.Trial(self.optuna, trial._trial_id)
                 if self._state(trial.number) == TrialState.RUNNING:
-                    return again
+                    return orphan
                 self._claimed.discard(trial.number)
-        # Two drivers may both see room for the last trial: then there is one too many, which
-        # nobody runs unless more trials are asked for.
-        for _ in range(len(found), self.plan.trials):
+        # Two drivers may both create the last trial. Then there is one too many, which is not run
+        # unless the search is extended.
+        for _ in range(len(existing), self.plan.trials):
             new = self.optuna.ask()
             if new.number < self.plan.trials and self.claim(new.number):
                 return new
         return None
 
     def trial(self, asked: optuna.Trial) -> Trial:
-        """The trial as it is run: its values are drawn now, unless they were before."""
+        """The trial to run. Its values are drawn now, unless another driver has drawn them."""
         values = {}
         for name, range in spaces.ranges(self.space).items():
             self.optuna.sampler = self._sampler(asked.number, name)
             values[name] = range.suggest(asked, name)
         return Trial(self.space.config(values).untested(), TRIAL_SEED)
 
-    def behind(self, asked: optuna.Trial, epoch: int, value: float) -> bool:
-        """Keep what a running trial has reached, and say whether it is not worth going on."""
+    def should_prune(self, asked: optuna.Trial, epoch: int, value: float) -> bool:
+        """Store the value that a running trial has reached; whether the trial should end."""
         with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an epoch after a checkpoint may be told twice
+            warnings.simplefilter("ignore")  # an epoch after a checkpoint may be reported twice
             asked.report(value, epoch)
             return asked.should_prune()
         return False
 
     def tell(
-        self, asked: optuna.Trial, state: TrialState, value: float | None = None, **facts: Any
+        self, asked: optuna.Trial, state: TrialState, value: float | None = None, **attributes: Any
     ) -> None:
-        """The end of a trial, with facts about it; a second end of the same trial is not heard."""
+        """Store the result of a trial. A second result of the same trial is ignored."""
         with suppress(optuna.exceptions.UpdateFinishedTrialError):
-            for name, fact in facts.items():
-                asked.set_user_attr(name, fact)
+            for name, attribute in attributes.items():
+                asked.set_user_attr(name, attribute)
             self.optuna.tell(asked, value, state, skip_if_finished=True)
         self._claimed.discard(asked.number)
 
     def finished(self) -> list[FrozenTrial]:
-        """The trials of the plan that are over, however they ended."""
-        found = self.optuna.get_trials(deepcopy=False)[: self.plan.trials]
-        return [trial for trial in found if trial.state.is_finished()]
+        """The trials of the plan that have ended, in any state."""
+        trials = self.optuna.get_trials(deepcopy=False)[: self.plan.trials]
+        return [trial for trial in trials if trial.state.is_finished()]
 
     def best(self) -> FrozenTrial | None:
-        """The trial with the lowest value so far, the first of equals."""
+        """The trial with the lowest value so far; of equal ones the first."""
         done = [t for t in self.finished() if t.state == TrialState.COMPLETE]
         return min(done, key=lambda t: (t.value, t.number), default=None)
 
     def winner(self) -> Trial | None:
-        """The best trial as it is run with the test set."""
+        """The best trial, to be run with the test set."""
         best = self.best()
         return Trial(self.space.config(best.params), TRIAL_SEED) if best else None
 
     @property
     def tested(self) -> dict[str, Any] | None:
-        """What is known of the best trial on the test set, by any driver."""
+        """The test result of the best trial, by any driver. None: not tested yet."""
         winner: dict[str, Any] = self.optuna.user_attrs.get("winner", {})
         best = self.best()
         return winner if best is not None and winner.get("number") == best.number else None
 
     @property
-    def over(self) -> bool:
-        """Whether all trials are over and the best was tested, if there is one."""
-        full = len(self.finished()) >= self.plan.trials
-        return full and (self.best() is None or self.tested is not None)
+    def complete(self) -> bool:
+        """Whether all trials have ended and the best one, if any, was tested."""
+        all_ended = len(self.finished()) >= self.plan.trials
+        return all_ended and (self.best() is None or self.tested is not None)
 
     def claim(self, number: int) -> bool:
-        """Whether this driver may work on a number from now on, and nobody else."""
+        """Try to claim a trial for this driver; whether it succeeded."""
         if number in self._claimed:
             return False
         row = (CLAIMS.c.study == self.plan.name) & (CLAIMS.c.number == number)
@@ -329,9 +330,9 @@ class Study:
                     values = {"study": self.plan.name, "number": number, **mine}
                     database.execute(CLAIMS.insert().values(values))
                 else:
-                    driver, beats, since = self._rested.get(number, (None, None, 0.0))
+                    driver, beats, since = self._others.get(number, (None, None, 0.0))
                     if (driver, beats) != tuple(other):
-                        self._rested[number] = (other.driver, other.beats, time.monotonic())
+                        self._others[number] = (other.driver, other.beats, time.monotonic())
                         return False
                     if time.monotonic() - since < GRACE:
                         return False
@@ -343,8 +344,8 @@ class Study:
         self._claimed.add(number)
         return True
 
-    def beat(self) -> set[int]:
-        """Show that this driver lives; returns the numbers that others have taken over."""
+    def heartbeat(self) -> set[int]:
+        """Increase the counters of this driver; the numbers that others have taken over."""
         mine = (CLAIMS.c.study == self.plan.name) & (CLAIMS.c.driver == self._driver)
         with self._engine.begin() as database:
             database.execute(CLAIMS.update().where(mine).values(beats=CLAIMS.c.beats + 1))
@@ -354,7 +355,7 @@ class Study:
         return lost
 
     def release(self) -> None:
-        """Give up all claims, so that the next driver need not wait."""
+        """Give up all claims, so that the next driver does not have to wait."""
         mine = (CLAIMS.c.study == self.plan.name) & (CLAIMS.c.driver == self._driver)
         with self._engine.begin() as database:
             database.execute(CLAIMS.delete().where(mine))
@@ -364,7 +365,7 @@ class Study:
         return self.optuna.get_trials(deepcopy=False)[number].state
 
     def _sampler(self, number: int, name: str) -> optuna.samplers.BaseSampler:
-        """Draws one value; its seed depends on the plan's, the trial and the name, and no more."""
+        """The sampler of one value. Its seed depends on the plan's seed, the trial and the name."""
         text = f"{self.plan.seed} {number} {name}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
         if self.plan.sampler == "tpe":

@@ -1,0 +1,70 @@
+"""Tables on the terminal: the summary of results, with the paper's numbers beside ours."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from lpunits.paper.report import summary
+from lpunits.paper.report.page import Part
+from lpunits.paper.report.section import Experiment, Headline
+
+COLORS = {"reproduced": "green", "better": "green", "not reproduced": "red"}
+
+
+console = Console(highlight=False)
+
+
+def print_rows(
+    head: Sequence[str], rows: Sequence[Sequence[str]], shrinks: str, *, wraps: bool = True
+) -> None:
+    """Print a table. If the window is narrow, the column ``shrinks`` is wrapped or cut."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    narrow = sum(widths) + 3 * len(head) > console.width
+    table = Table(box=box.SIMPLE_HEAD, expand=narrow)
+    for title, width in zip(head, widths, strict=True):
+        if title == shrinks and narrow:
+            table.add_column(title, ratio=1, no_wrap=not wraps, overflow="ellipsis")
+        else:
+            table.add_column(title, no_wrap=True, min_width=width)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def print_headlines(headlines: Sequence[Headline], title: str = "") -> None:
+    """Print rows of the summary."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for name, ratio in (("", 4), ("paper", 2), ("ours", 3), ("verdict", None)):
+        table.add_column(name, ratio=ratio, min_width=14 if ratio is None else None)
+    for headline in headlines:
+        verdict = getattr(headline, "verdict", "")
+        verdict = f"[{COLORS[verdict]}]{verdict}[/]" if verdict else ""
+        table.add_row(headline.what, headline.paper, headline.ours, verdict)
+    console.print(table)
+
+
+def print_parts(parts: Sequence[Part]) -> None:
+    """Print what experiments have found: the rows of the summary, and verdicts in words."""
+    for part in parts:
+        if not part.section.headlines:
+            console.print(f"{part.experiment.name}: {part.section.verdict}", markup=False)
+        if len(parts) == 1 and not part.section.headlines and part.section.tables:
+            table = part.section.tables[0]
+            print_rows(table.head, table.rows, shrinks=table.head[0])
+    if rows := [h for part in parts for h in part.section.headlines]:
+        print_headlines(rows)
+
+
+def shipped(experiment: str) -> list[Any]:
+    """The rows of an experiment in the summary that the package contains."""
+    return [h for h in summary.read() if experiment in shlex.split(h.command)[2:3]]
+
+
+def print_shipped(experiments: Sequence[Experiment]) -> None:
+    """Print the rows of these experiments in the summary that the package contains."""
+    if rows := [h for e in experiments for h in shipped(e.name)]:
+        print_headlines(rows, "The project's own results at --scale paper")
