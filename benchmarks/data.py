@@ -1,9 +1,8 @@
-"""How long each dataset that is here takes to load: the first time, and from then on.
+"""How long each dataset takes to load, the first time and later, if its files are here.
 
     LPUNITS_DATA=... python benchmarks/data.py
 
-The first time parses the source into a cache folder of its own, which is thrown away afterwards.
-Nothing else should be running.
+The first load parses the source into a temporary cache folder. Nothing else should be running.
 """
 
 import os
@@ -12,7 +11,7 @@ import time
 
 from lpunits.paper.data import DATASETS, info, load
 
-# Name -> the size of each split, and the seconds that a load may take once it was parsed.
+# Name -> the size of each split, and the seconds that a load from the cache may take.
 EXPECTED = {
     "mnist": ((50_000, 10_000, 10_000), 0.3),
     "covertype": ((501_012, 40_000, 40_000), 1.0),
@@ -35,16 +34,16 @@ def seconds(name: str, sizes: tuple[int, ...]) -> float:
 
 
 def main() -> None:
-    print(f"{'dataset':12} {'first':>8} {'then (best of 5, worst)':>26} {'at most':>8}")
+    print(f"{'dataset':12} {'first':>8} {'later (best of 5, worst)':>26} {'at most':>8}")
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LPUNITS_CACHE"] = cache
         for name in DATASETS:
             if name in EXPECTED and info(name).present:
                 sizes, limit = EXPECTED[name]
                 first = seconds(name, sizes)
-                then = sorted(seconds(name, sizes) for _ in range(5))
+                later = sorted(seconds(name, sizes) for _ in range(5))
                 print(
-                    f"{name:12} {first:6.2f} s {then[0]:16.3f} s {then[-1]:5.2f} s "
+                    f"{name:12} {first:6.2f} s {later[0]:16.3f} s {later[-1]:5.2f} s "
                     f"{f'{limit:.1f} s' if limit else '':>8}"
                 )
 

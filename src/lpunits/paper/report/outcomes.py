@@ -49,7 +49,7 @@ def title(config: Training) -> str:
     disturbed = {"noise": getattr(config, "noise", 0), "adversarial examples": config.adversarial}
     disturbances = " and ".join(name for name, amount in disturbed.items() if amount)
     inputs = f" with {disturbances}" if disturbances else ""
-    return f"{TITLES[config.data]}{size}{columns}{inputs}"
+    return f"{TITLES.get(config.data, config.data)}{size}{columns}{inputs}"
 
 
 def papers(numbers: dict[str, str], data: str) -> str:
