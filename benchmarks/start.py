@@ -33,7 +33,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lpunits import MLP, LpLinear, param_groups
 from lpunits.paper.data import load
-from lpunits.paper.training.music import Music, Prediction, music_nll
+from lpunits.paper.training.likelihood import music_nll
+from lpunits.paper.training.music import Music, Prediction
 from lpunits.start import deviation, draw_, projections, spread, spread_
 
 ROOT = Path(__file__).parents[1]

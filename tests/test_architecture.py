@@ -17,9 +17,11 @@ ARROW = """
 reference ops arguments
 segments orders start optim
 functional
-windows layers dropout recurrence
-pooling mlp
+windows layers dropout
+units
+pooling mlp recurrence
 rnn
+dotrnn
 diagnosis geometry sklearn integrations
 __init__
 paper.files paper.statistics

@@ -6,8 +6,8 @@ from torch import nn
 
 from lpunits import MLP, LpLinear, MaxoutLinear
 from lpunits.dropout import GaussianNoise
-from lpunits.mlp import ACTIVATIONS
 from lpunits.start import STARTS
+from lpunits.units import ACTIVATIONS
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -13,17 +13,27 @@ from lpunits import DOTRNN, DTRNN
         (
             lambda net: net(torch.randn(5, 2, 3)),
             ValueError,
-            "input must have input_size=4",
+            "input must have the shape (steps, batch, 4)",
             "(5, 2, 3)",
         ),
         (
             lambda net: net(torch.randn(0, 2, 4)),
             ValueError,
-            "input must have at least one step",
+            "input must have the shape (steps, batch, 4)",
             "(0, 2, 4)",
         ),
-        (lambda net: net(torch.randn(4)), ValueError, "input must have 3 dimensions", "(4,)"),
-        (lambda net: net(torch.randn(2, 2, 2, 4)), ValueError, "input must have 3", "(2, 2, 2, 4)"),
+        (
+            lambda net: net(torch.randn(4)),
+            ValueError,
+            "input must have the shape (steps, batch, 4)",
+            "(4,)",
+        ),
+        (
+            lambda net: net(torch.randn(2, 2, 2, 4)),
+            ValueError,
+            "input must have the shape",
+            "(2, 2, 2, 4)",
+        ),
         (lambda net: net(torch.ones(5, 2, 4).int()), TypeError, "input must be", "torch.int32"),
         (
             lambda net: net(torch.randn(5, 2, 4).double()),

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from lpunits import optim
 from lpunits.diagnosis import diagnose
+from lpunits.dotrnn import DOTRNN
 from lpunits.dropout import Dropout
 from lpunits.functional import lp_pool, maxout
 from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.mlp import MLP
 from lpunits.orders import param_groups
 from lpunits.pooling import GlobalLpPool, LpPool, LpPool1d, LpPool2d, LpPool3d
-from lpunits.rnn import DOTRNN, DTRNN
+from lpunits.rnn import DTRNN
 from lpunits.segments import segment_lp_pool
 from lpunits.windows import (
     adaptive_lp_pool1d,

@@ -11,8 +11,8 @@ from lpunits.arguments import check_sizes
 from lpunits.dropout import Dropout, GaussianNoise
 from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.orders import Orders
+from lpunits.units import ELEMENTWISE, check_layers, unit_layer
 
-ACTIVATIONS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh")
 NORMALIZATIONS = {"none": None, "batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
 
@@ -75,57 +75,34 @@ class MLP(nn.Sequential):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {ACTIVATIONS}, got {activation!r}")
         if normalization not in NORMALIZATIONS:
             known = ", ".join(NORMALIZATIONS)
             raise ValueError(f"normalization must be one of {known}, got {normalization!r}")
         if isinstance(hidden, str) or not isinstance(hidden, Sequence):
             raise TypeError(f"hidden must be a sequence of layer sizes, got {hidden!r}")
         check_sizes(in_features=in_features, classes=classes)
-        for units in hidden:
-            check_sizes(hidden=units)
+        groups = check_layers("hidden", hidden, activation, filters)
         for name, rate in (("dropout", dropout), ("input_dropout", input_dropout)):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must be a probability from 0 to below 1, got {rate}")
         for name, std in (("noise", noise), ("input_noise", input_noise)):
             if not 0 <= std < math.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0, got {std}")
-        elementwise = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
-        if filters is None:
-            filters = 1 if activation in elementwise else 2
-        groups = [filters] * len(hidden) if isinstance(filters, int) else list(filters)
-        if len(groups) != len(hidden):
-            raise ValueError(
-                f"filters must be a number or one for each of {len(hidden)} hidden layers, "
-                f"got {filters!r}"
-            )
-        if activation in elementwise and set(groups) - {1}:
-            raise ValueError(f"filters must be 1 for {activation} units, got {filters!r}")
-
         place: dict[str, Any] = {"device": device, "dtype": dtype}
         layers: list[nn.Module] = [GaussianNoise(input_noise)] if input_noise else []
         if input_dropout:
             layers.append(Dropout(input_dropout))
+        options: dict[str, Any] = {
+            "order": order,
+            "learn_order": learn_order,
+            "center": center or activation not in ("lp", "l2"),
+            "bias": dropout > 0 and start == "spread" if bias is None else bias,
+            "start": start,
+        }
         for units, size in zip(hidden, groups, strict=True):
-            if activation == "maxout":
-                layers.append(MaxoutLinear(in_features, units, size, start=start, **place))
-            elif activation in elementwise:
-                layers += [nn.Linear(in_features, units, **place), elementwise[activation]()]
-            else:
-                layers.append(
-                    LpLinear(
-                        in_features,
-                        units,
-                        size,
-                        order=2.0 if activation == "l2" else order,
-                        learn_order=learn_order and activation == "lp",
-                        center=center,
-                        bias=dropout > 0 and start == "spread" if bias is None else bias,
-                        start=start,
-                        **place,
-                    )
-                )
+            layers.append(unit_layer(activation, in_features, units, size, **options, **place))
+            if activation in ELEMENTWISE:
+                layers.append(ELEMENTWISE[activation]())
             if (normalize := NORMALIZATIONS[normalization]) is not None:
                 layers.append(normalize(units, **place))
             if noise:
@@ -138,7 +115,7 @@ class MLP(nn.Sequential):
                 if isinstance(layer, LpLinear | MaxoutLinear):
                     layer.reset_parameters(dropped=True)
         output = nn.Linear(in_features, classes, **place)
-        if activation not in elementwise and start == "spread" and not dropout:
+        if activation not in ELEMENTWISE and start == "spread" and not dropout:
             with torch.no_grad():
                 output.weight /= 3  # the mean of the units is about 3 standard deviations
         super().__init__(*layers, output)

@@ -21,12 +21,11 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from lpunits.arguments import inside_a_transform
-from lpunits.functional import lp_pool
 from lpunits.ops import ops
+from lpunits.units import ELEMENTWISE, pool, pool_backward
 
-ELEMENTWISE = ("relu", "sigmoid", "tanh")
 ROWS_OF_A_PART = 1024  # enough for products at full speed, few enough to stay in a cache
-FEW_STEPS = 8  # below, turning the weights round costs more than it saves
+SHORT = 8  # steps; for fewer, a transposed copy of the weights costs more than it saves
 
 
 class Layer(NamedTuple):
@@ -149,8 +148,8 @@ def _forward(
     """The states, the last one of each sequence, and what the backward wants to have kept."""
     x, h, V, W, b, *tensors = inputs
     layers, sizes = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes)
-    few, even = len(sizes) < FEW_STEPS, sizes[0] == sizes[-1]
-    Us, Wt = [_turned(layer.weight, few) for layer in layers], _turned(W, few)
+    short, even = len(sizes) < SHORT, sizes[0] == sizes[-1]
+    Us, Wt = [_transposed(layer.weight, short) for layer in layers], _transposed(W, short)
     z = [linear(x, V, layers[0].bias)]  # V x_t + c for all t; U h joins inside the loop
     z += [_rows_of(layer.bias, x.shape[0], layer.weight) for layer in layers[1:]]
     s = [x.new_empty(x.shape[0], la.weight.shape[0] // la.filters) for la in layers]
@@ -162,7 +161,7 @@ def _forward(
         s_t = h if even else h[: len(h_t)]
         for i, layer in enumerate(layers):
             zs[i][t].addmm_(s_t, Us[i])
-            s_t = _pool(layer, groups[i][t], out=ss[i][t])
+            s_t = pool(layer.kind, groups[i][t], layer.order, out=ss[i][t])
             _drop(s_t, masks[i][t])
         h = h_t.addmm_(s_t, Wt).tanh_()
     return states, _last(states, sizes), [] if recompute else [*z, *s]
@@ -213,7 +212,7 @@ def _backward(
             zs = [t[rows] for t in kept[: len(layers)]]
             ss = [t[rows] for t in kept[len(layers) :]]
         else:
-            zs, ss = _again(x[rows], before, V, layers, [mask[steps] for mask in masks])
+            zs, ss = _recomputed(x[rows], before, V, layers, [mask[steps] for mask in masks])
         da = new_a[: before.shape[0]]
         dzs = [t[: before.shape[0]] for t in new_z]
         a_steps = da.split_with_sizes(now)
@@ -228,7 +227,7 @@ def _backward(
             ds = tanh_backward(dh_t, hs[t], grad_input=a_steps[k]).mm(W)
             for i, layer in from_the_top:
                 _drop(ds, masks[i][t])
-                _pool_backward(layer, ds, groups[i][k], dgroups[i][k], dp[i])
+                pool_backward(layer.kind, ds, groups[i][k], layer.order, dgroups[i][k], dp[i])
                 if i:
                     ds = z_steps[i][k].mm(layer.weight)
             torch.mm(z_steps[0][k], layers[0].weight, out=dh_t)
@@ -251,9 +250,9 @@ def _collect(by_weight: Tensor | None, by_bias: Tensor | None, dy: Tensor, input
         by_bias += dy.sum(0)
 
 
-def _turned(weight: Tensor, few: bool) -> Tensor:
-    """The weights as a right factor; laid out for it, they make a product a third faster."""
-    return weight.t() if few else weight.t().contiguous()
+def _transposed(weight: Tensor, short: bool) -> Tensor:
+    """The weights as a right factor; a contiguous copy makes the products a third faster."""
+    return weight.t() if short else weight.t().contiguous()
 
 
 def _rows_of(bias: Tensor | None, rows: int, weight: Tensor) -> Tensor:
@@ -274,39 +273,7 @@ def _groups(layer: Layer, z: Tensor) -> Tensor:
     return z if layer.kind in ELEMENTWISE else z.reshape(z.shape[0], layer.filters, -1)
 
 
-def _pool(layer: Layer, z: Tensor, out: Tensor | None = None) -> Tensor:
-    """The units' values, ``(rows, units)``, from their groups of projections."""
-    u: Tensor
-    if layer.kind == "lp":
-        if out is None:
-            return lp_pool(z, layer.order, dim=1)  # type: ignore[arg-type]
-        u = ops.lp_pool.out(z, layer.order, None, 1, out=out)
-    elif layer.kind == "maxout":
-        u = torch.amax(z, 1, out=out)
-    elif layer.kind == "relu":
-        u = torch.threshold(z, 0, 0, out=out)
-    else:
-        u = getattr(torch, layer.kind)(z, out=out)
-    return u
-
-
-def _pool_backward(layer: Layer, ds: Tensor, z: Tensor, dz: Tensor, dp: Tensor | None) -> None:
-    """Writes the gradient in z into ``dz``, and adds the one in the order to ``dp``."""
-    if layer.kind == "lp":
-        by_order = ops.lp_pool_backward_into_.default(ds, z, layer.order, 1, dp is not None, dz)
-        if dp is not None:
-            dp += by_order
-    elif layer.kind == "maxout":
-        largest = z == z.amax(1, keepdim=True)
-        torch.mul(largest, (ds / largest.sum(1)).unsqueeze(1), out=dz)
-    elif layer.kind == "relu":
-        torch.mul(ds, z > 0, out=dz)
-    else:
-        slope = getattr(torch.ops.aten, f"{layer.kind}_backward").grad_input
-        slope(ds, _pool(layer, z), grad_input=dz)
-
-
-def _again(
+def _recomputed(
     x: Tensor,
     before: Tensor,
     V: Tensor,
@@ -321,7 +288,8 @@ def _again(
         if i == 0:
             z[0].addmm_(x, V.t())
         group = _groups(layer, z[i])
-        s.append(_pool(layer, group, out=x.new_empty(x.shape[0], group.shape[-1])))
+        out = x.new_empty(x.shape[0], group.shape[-1])
+        s.append(pool(layer.kind, group, layer.order, out=out))
         if layer.mask is not None:
             s[i] *= torch.cat(masks[i])  # type: ignore[arg-type]
     return z, s
@@ -341,7 +309,7 @@ def _differentiable(
         s = h[: sizes[t]]
         for i, layer in enumerate(layers):
             z = linear(s, layer.weight, layer.bias)
-            s = _pool(layer, _groups(layer, z if i else z + Vx))
+            s = pool(layer.kind, _groups(layer, z if i else z + Vx), layer.order)
             mask = masks[i][t]
             s = s if mask is None else s * mask
         h = linear(s, W, b).tanh()

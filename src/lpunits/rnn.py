@@ -1,4 +1,4 @@
-"""Deep recurrent networks: :class:`DTRNN`, with a deep transition, and :class:`DOTRNN`."""
+"""A recurrent network with a deep transition."""
 
 import math
 import warnings
@@ -11,12 +11,11 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from lpunits.arguments import check_floating, check_sizes
 from lpunits.dropout import Dropout
-from lpunits.functional import lp_pool, maxout
 from lpunits.layers import LpLinear, MaxoutLinear
-from lpunits.mlp import ACTIVATIONS, MLP
 from lpunits.orders import Orders
-from lpunits.recurrence import ELEMENTWISE, Layer, brief, recur
-from lpunits.start import check_start, keep_changes_, projections
+from lpunits.recurrence import Layer, brief, recur
+from lpunits.start import check_start, keep_changes_
+from lpunits.units import check_layers, slopes, unit_layer
 
 Input = TypeVar("Input", Tensor, PackedSequence)
 Lengths = Tensor | Sequence[int]
@@ -32,13 +31,13 @@ class DTRNN(nn.Module):
     The centres of Lp units are the biases of their projections. As tanh bounds the state, f need
     not be bounded.
 
-    U and W are kept times a power of two near the root of their inputs (``scales``). A step of an
-    optimiser like Adam moves every weight equally far; as units are all positive, that moves all
-    sums of W together, and a few steps would saturate the state. The larger a weight, the less such
-    a step matters.
+    The parameters hold U and W multiplied by a power of two near the square root of the number of
+    their inputs (``scales``). A step of an optimiser like Adam moves every weight equally far. All
+    units are positive, so that moves all sums of W together, and some steps would saturate the
+    state. The larger a weight, the less such a step matters.
 
-    It is called like :class:`torch.nn.RNN` with one layer, and gives what that gives: the states of
-    all steps, and the last one, which is how a later call goes on where this one ended.
+    It is called like :class:`torch.nn.RNN` with one layer, and returns the same: the states of all
+    steps, and the last one, from which a later call can continue.
 
     >>> rnn = DTRNN(88, 200, units=100, filters=2)
     >>> output, state = rnn(torch.randn(30, 16, 88))
@@ -57,13 +56,13 @@ class DTRNN(nn.Module):
         learn_order: Whether the orders of ``"lp"`` are learned.
         bias: Whether there are biases and centres.
         batch_first: Whether the batch is the first dimension of input and output, and time the
-            second, instead of the other way round. The state is not concerned.
+            second, instead of the other way round. Does not affect ``hx``.
         dropout: Probability to drop an intermediate unit.
         dropout_per: Whether a new mask is drawn for every ``"step"``, or one per ``"sequence"``
             (and call).
-        start: ``"spread"``, as described; ``"zero"``: the scales are 1, as in the paper.
-        recompute: Whether to keep nothing but the states for the backward, which then makes the
-            projections again, part by part: a quarter of the memory with two filters.
+        start: ``"spread"``: with scales, as described; ``"zero"``: they are 1, as in the paper.
+        recompute: Whether to keep only the states for the backward pass, which then recomputes the
+            projections, part by part: a quarter of the memory with two filters.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
 
@@ -100,22 +99,7 @@ class DTRNN(nn.Module):
         sizes = [units] if isinstance(units, int) else list(units)
         if not sizes:
             raise ValueError("units must be the size of at least one intermediate layer, got none")
-        if activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}"
-            )
-        if filters is None:
-            filters = 1 if activation in ELEMENTWISE else 2
-        groups = [filters] * len(sizes) if isinstance(filters, int) else list(filters)
-        if len(groups) != len(sizes):
-            raise ValueError(
-                f"filters must be a number or one for each of {len(sizes)} intermediate layers, "
-                f"got {filters!r}"
-            )
-        for size, group in zip(sizes, groups, strict=True):
-            check_sizes(units=size, filters=group)
-        if activation in ELEMENTWISE and set(groups) != {1}:
-            raise ValueError(f"filters must be 1 for {activation} units, got {filters!r}")
+        groups = check_layers("units", sizes, activation, filters)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be a probability from 0 to below 1, got {dropout}")
         if dropout_per not in ("step", "sequence"):
@@ -126,19 +110,12 @@ class DTRNN(nn.Module):
         self.dropout, self.dropout_per, self.start = dropout, dropout_per, start
 
         place: dict[str, Any] = {"device": device, "dtype": dtype}
+        options: dict[str, Any] = {"order": order, "learn_order": learn_order, "center": bias}
+        options |= {"bias": False, "start": "zero", **place}  # reset_parameters() draws the weights
         self.layers = nn.ModuleList()
         inputs = hidden_size
         for size, group in zip(sizes, groups, strict=True):
-            if activation in ELEMENTWISE:
-                layer: nn.Module = nn.Linear(inputs, size, bias=bias, **place)
-            elif activation == "maxout":
-                layer = MaxoutLinear(inputs, size, group, bias=bias, start="zero", **place)
-            else:
-                orders = 2.0 if activation == "l2" else order
-                learned = learn_order and activation == "lp"
-                options: dict[str, Any] = {"order": orders, "learn_order": learned, "center": bias}
-                layer = LpLinear(inputs, size, group, **options, start="zero", **place)
-            self.layers.append(layer)
+            self.layers.append(unit_layer(activation, inputs, size, group, **options))
             inputs = size
         self.input = nn.Linear(input_size, groups[0] * sizes[0], bias=False, **place)
         self.hidden = nn.Linear(inputs, hidden_size, bias=bias, **place)
@@ -153,8 +130,8 @@ class DTRNN(nn.Module):
         scales = [2 ** round(math.log2(n) / 2) if self.start == "spread" else 1 for n in inputs]
         for layer, scale in zip(self.layers, scales, strict=False):
             layer.reset_parameters()  # type: ignore[operator]
-            keep_changes_(layer.get_parameter("weight"), self._slopes(layer) / scale)
-        keep_changes_(self.input.weight, self._slopes(self.layers[0]))
+            keep_changes_(layer.get_parameter("weight"), slopes(layer, self.activation) / scale)
+        keep_changes_(self.input.weight, slopes(self.layers[0], self.activation))
         keep_changes_(self.hidden.weight, torch.ones((), device="cpu") / scales[-1])
         for module in modules:
             if isinstance(module, nn.Linear) and module.bias is not None:
@@ -243,7 +220,7 @@ class DTRNN(nn.Module):
         return pad_packed_sequence(out, self.batch_first, total_length=steps)[0], last
 
     def _masked(self, x: Tensor, hx: Tensor | None, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The same with work on the padding, in a graph whose shapes the lengths do not change."""
+        """The same, with work on the padding, for graphs: no shape depends on the lengths."""
         batch, steps = x.shape[:2] if self.batch_first else x.shape[1::-1]
         inside = torch.arange(steps, device=x.device) < lengths.unsqueeze(1)
         inside = (inside if self.batch_first else inside.t()).unsqueeze(2)
@@ -259,7 +236,7 @@ class DTRNN(nn.Module):
             self._layer(layer, scale, h, x.shape[0])
             for layer, scale in zip(self.layers, self.scales[:-1].unbind(), strict=True)
         ]
-        # A recurrence adds up its rounding errors: no lower precision than the parameters'.
+        # A recurrence accumulates rounding errors: no lower precision than that of the parameters.
         # (Autocast does not know the meta device.)
         with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):
             return recur(
@@ -293,44 +270,16 @@ class DTRNN(nn.Module):
         ones = h.new_ones(rows if self.dropout_per == "step" else h.shape[0], units)
         return Dropout(self.dropout)(ones)  # type: ignore[no-any-return]
 
-    def _slopes(self, layer: nn.Module) -> Tensor:
-        """How a unit answers to a small change of standard normal projections, per unit."""
-        with torch.enable_grad():
-            unit = torch.zeros(1, dtype=torch.long, device="cpu")
-            if isinstance(layer, LpLinear):
-                start = torch.tensor(layer.initial_order, device="cpu")
-                orders, unit = start.unique(return_inverse=True)
-                z = projections(layer.filters)[0].repeat(1, 1, len(orders)).requires_grad_()
-                u = lp_pool(z, orders, dim=1)
-            elif isinstance(layer, MaxoutLinear):
-                z = projections(layer.filters)[0].requires_grad_()
-                u = maxout(z, dim=1)
-            else:
-                z = projections(1)[0].requires_grad_()
-                u = getattr(torch, self.activation)(z)
-            (slopes,) = torch.autograd.grad(u.sum(), z)
-        return slopes.square().sum(1).mean(0).sqrt()[unit]
-
     def _checked(self, x: Tensor, packed: bool = False) -> Tensor:
         check_floating("input", x)
-        if packed and x.ndim != 2:
+        shape = f"(rows, {self.input_size}) in a PackedSequence"
+        if not packed:
+            dims = "batch, steps" if self.batch_first else "steps, batch"
+            shape = f"({dims}, {self.input_size}), or (steps, {self.input_size}) without a batch"
+        right = x.ndim == 2 or (x.ndim == 3 and not packed)
+        if not right or x.shape[-1] != self.input_size or x.numel() == 0:
             raise ValueError(
-                "input must be a PackedSequence of 2 dimensions, rows and their values, "
-                f"got the shape {tuple(x.shape)}"
-            )
-        if x.ndim not in (2, 3):
-            raise ValueError(
-                "input must have 3 dimensions, or 2 without a batch, "
-                f"got the shape {tuple(x.shape)}"
-            )
-        if x.shape[-1] != self.input_size:
-            raise ValueError(
-                f"input must have input_size={self.input_size} as its last dimension, "
-                f"got the shape {tuple(x.shape)}"
-            )
-        if x.numel() == 0:
-            raise ValueError(
-                "input must have at least one step and one sequence, "
+                f"input must have the shape {shape}, with at least one step and one sequence, "
                 f"got the shape {tuple(x.shape)}"
             )
         return self._same_dtype("input", x)
@@ -361,110 +310,8 @@ class DTRNN(nn.Module):
         return options + ", batch_first=True" * self.batch_first
 
 
-class DOTRNN(nn.Module):
-    r"""A recurrent network with a deep transition and a deep output.
-
-    .. math::
-
-        h_t = \tanh\bigl( W f(U h_{t-1} + V x_t) \bigr), \qquad y_t = O \, \phi(h_t)
-
-    The transition is a :class:`DTRNN`; :math:`\phi` is a layer of units too, maxout by default. It
-    gives the logits of logistic outputs: ``torch.sigmoid(y)`` are the probabilities.
-
-    >>> net = DOTRNN(88, 200, 88, units=100, filters=2, output_units=100, output_filters=2)
-    >>> y, state = net(torch.randn(30, 16, 88))
-    >>> y.shape, state.shape
-    (torch.Size([30, 16, 88]), torch.Size([1, 16, 200]))
-
-    Args:
-        input_size: Size of the input's last dimension.
-        hidden_size: Size of the state.
-        output_size: Size of the output's last dimension.
-        units: Units of the transition's intermediate layer, or of each of several.
-        filters: Projections per unit of the transition.
-        output_units: Units of the output's intermediate layer.
-        output_filters: Projections per unit of the output.
-        activation: The kind of the transition's units.
-        output_activation: The kind of the output's units.
-        dropout: Probability to drop an intermediate unit of the transition.
-        output_dropout: The same for the output, where it does not disturb the memory; by default
-            that of the transition.
-        start: How transition and output start: ``"spread"``, or as in the paper at ``"zero"``.
-        device: Where the parameters live.
-        dtype: The dtype of the parameters.
-        options: The other options of :class:`DTRNN`.
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        output_size: int,
-        units: int | Sequence[int],
-        filters: int | Sequence[int] | None = None,
-        output_units: int = 400,
-        output_filters: int | None = None,
-        *,
-        activation: str = "lp",
-        output_activation: str = "maxout",
-        dropout: float = 0.0,
-        output_dropout: float | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        start: str = "spread",
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        check_sizes(output_size=output_size, output_units=output_units)
-        place: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.rnn = DTRNN(
-            input_size,
-            hidden_size,
-            units,
-            filters,
-            activation=activation,
-            dropout=dropout,
-            start=start,
-            **options,
-            **place,
-        )
-        output_dropout = dropout if output_dropout is None else output_dropout
-        if not 0 <= output_dropout < 1:
-            raise ValueError(
-                f"output_dropout must be a probability from 0 to below 1, got {output_dropout}"
-            )
-        self.output = MLP(
-            hidden_size,
-            [output_units],
-            output_size,
-            activation=output_activation,
-            filters=output_filters,
-            dropout=output_dropout,
-            start=start,
-            **place,
-        )
-
-    def forward(
-        self,
-        input: Input,
-        hx: Tensor | None = None,
-        lengths: Lengths | None = None,
-    ) -> tuple[Input, Tensor]:
-        """The logits of all steps, and the last state of each sequence; see :class:`DTRNN`."""
-        states, last = self.rnn(input, hx, lengths=lengths)
-        if isinstance(states, PackedSequence):
-            states = states._replace(data=self.output(states.data))
-            return states, last  # type: ignore[return-value]
-        return self.output(states), last
-
-    def step(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """One step: the logits for what follows the input, and the state; see :class:`DTRNN`."""
-        state, last = self.rnn.step(input, hx)
-        return self.output(state), last
-
-
 def _without_scales(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """A checkpoint without scales is of a network that had none."""
+    """A state dict without scales is that of a network whose scales are 1."""
     state.setdefault(f"{prefix}scales", torch.ones_like(module.scales))  # type: ignore[arg-type]
 
 

@@ -16,8 +16,9 @@ from lpunits import DOTRNN
 from lpunits.paper.data import load
 from lpunits.paper.search.runner import attempt
 from lpunits.paper.training.job import Job
+from lpunits.paper.training.likelihood import check_rolls, music_nll
 from lpunits.paper.training.midi import load_model
-from lpunits.paper.training.music import Music, check_rolls, music_nll, transposed, windows
+from lpunits.paper.training.music import Music, transposed, windows
 from lpunits.paper.training.trial import Trial
 
 SMALL = Music("chords", hidden=12, units=10, output_units=10, epochs=3, batch=40, lr=0.01)

@@ -11,7 +11,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from lpunits.paper.data.music import HIGHEST, LOWEST
-from lpunits.paper.training.music import KEYS, Music
+from lpunits.paper.training.likelihood import KEYS
+from lpunits.paper.training.music import Music
 
 TICKS = 480  # per quarter note
 VELOCITY = 80

@@ -8,92 +8,26 @@ in which the last one ended.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.utils import clip_grad_norm_
-from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.optim import Optimizer
 
 from lpunits import DOTRNN, param_groups
-from lpunits.mlp import ACTIVATIONS
 from lpunits.paper.data import Dataset, Split, info, load
 from lpunits.paper.training.gru import GRU
 from lpunits.paper.training.job import Job
+from lpunits.paper.training.likelihood import KEYS, delayed, music_nll
 from lpunits.paper.training.loop import Batch, Loop, Metrics
 from lpunits.paper.training.trial import check_at_least, check_below_one, check_choice
-from lpunits.recurrence import ELEMENTWISE
 from lpunits.start import STARTS
+from lpunits.units import ACTIVATIONS, ELEMENTWISE
 
-KEYS = 88
 EXCERPT = 64  # steps of a piece of the test set that a record keeps, for a picture
-
-
-class NLL(NamedTuple):
-    """Negative log-likelihoods per step, summed over the keys, in nats."""
-
-    pooled: float  # the mean over all steps of all pieces: what is reported
-    per_piece: float  # the mean over pieces of their means
-
-
-def music_nll(
-    model: Callable[[Tensor], Any], sequences: Sequence[Tensor], *, frames: int = 16_384
-) -> NLL:
-    """How well a model predicts each frame from those before it, the first one from silence.
-
-    >>> fair = music_nll(torch.zeros_like, [torch.zeros(5, 88), torch.zeros(2, 88)])
-    >>> f"{fair.pooled:.3f}"  # a coin for every key: 88 log 2
-    '60.997'
-
-    Args:
-        model: Gets the frames up to each step, (steps, pieces, 88), shorter pieces padded at the
-            end, and gives the logits of the frames that follow, alone or first in a tuple. A
-            module is put into evaluation mode, and back.
-        sequences: Piano rolls, (steps, 88) each, of 0 and 1.
-        frames: Pieces of similar length go together, up to so many frames.
-    """
-    check_rolls(sequences)
-    training = isinstance(model, nn.Module) and model.training
-    if isinstance(model, nn.Module):
-        model.eval()
-    by_length = sorted(sequences, key=len)
-    sums: list[Tensor] = []
-    with torch.no_grad():
-        while len(sums) < len(by_length):
-            rolls = by_length[len(sums) :]
-            together = max(1, sum((i + 1) * len(roll) <= frames for i, roll in enumerate(rolls)))
-            rolls = rolls[:together]
-            truth = pad_sequence(rolls)
-            found = model(_delayed(truth))
-            logits = found[0] if isinstance(found, tuple) else found
-            losses = binary_cross_entropy_with_logits(logits, truth, reduction="none").sum(-1)
-            sums += [losses[: len(roll), i].double().sum() for i, roll in enumerate(rolls)]
-    if isinstance(model, nn.Module):
-        model.train(training)
-    totals, steps = torch.stack(sums), torch.tensor([len(roll) for roll in by_length])
-    return NLL((totals.sum() / steps.sum()).item(), (totals / steps).mean().item())
-
-
-def check_rolls(sequences: Sequence[Tensor]) -> None:
-    """Refuses, in a sentence, what is not a list of piano rolls."""
-    if not len(sequences):
-        raise ValueError("sequences must be at least one piano roll, got none")
-    for index, roll in enumerate(sequences):
-        if roll.ndim != 2 or roll.shape[1] != KEYS or not len(roll):
-            raise ValueError(
-                f"sequences must be piano rolls of the shape (steps, {KEYS}), "
-                f"got {tuple(roll.shape)} for piece {index}"
-            )
-        if not ((roll == 0) | (roll == 1)).all():
-            wrong = roll[(roll != 0) & (roll != 1)][0].item()
-            raise ValueError(f"sequences must hold 0 and 1 only, got {wrong} in piece {index}")
-
-
-def _delayed(frames: Tensor) -> Tensor:
-    """What is known before each frame: silence, then the frames but the last."""
-    return torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])
 
 
 class Recurrent(nn.Module):
@@ -389,7 +323,7 @@ def windows(pieces: Sequence[Tensor], steps: int) -> Iterator[tuple[list[Tensor]
     [[2, 2], [2, 1], [1]]
     """
     steps = steps or len(pieces[0])
-    inputs = [_delayed(roll) for roll in pieces]
+    inputs = [delayed(roll) for roll in pieces]
     for start in range(0, len(pieces[0]), steps):
         running = [i for i, roll in enumerate(pieces) if len(roll) > start]
         part = slice(start, start + steps)
@@ -417,7 +351,7 @@ def excerpt(net: nn.Module, roll: Tensor) -> dict[str, list[str]]:
     """Truth and predicted probability of a piece, two hexadecimal digits for each key."""
     net.eval()
     with torch.no_grad():
-        probability = net(_delayed(roll))[0].sigmoid()
+        probability = net(delayed(roll))[0].sigmoid()
     return {
         name: [bytes(row).hex() for row in (255 * t).round().to(torch.uint8).tolist()]
         for name, t in (("truth", roll), ("probability", probability))

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from torch import nn
 
 from lpunits import MLP, GlobalLpPool
-from lpunits.mlp import ACTIVATIONS, NORMALIZATIONS
+from lpunits.mlp import NORMALIZATIONS
 from lpunits.paper.training.classification import Training
 from lpunits.paper.training.trial import check_at_least, check_choice
 from lpunits.start import STARTS
+from lpunits.units import ACTIVATIONS
 
 
 @dataclass(frozen=True)
