@@ -25,6 +25,7 @@ nitpicky = True  # a name in a docstring that leads nowhere is a warning ...
 nitpick_ignore_regex = [  # ... but for other libraries, whose pages would have to be downloaded
     ("py:.*", r"(torch|numpy|collections|matplotlib|pathlib|optuna|rich)\..*"),
     ("py:class", r"Axes|Figure|.*\.(Input|Values|Points)"),
+    ("py:.*", r"lpunits\.paper\..*|DATASETS|Experiment|Section"),  # a selection of the paper
     ("py:class", r".* .*"),  # napoleon takes "The name: ..." of a property for its type
 ]
 

@@ -2,9 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import lpunits
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -112,3 +116,17 @@ def test_the_map_of_the_repository_names_what_there_is():
         assert paths
         for path in paths:
             assert (ROOT / path).exists(), f"{page} names {path}"
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    """Pages in no table of contents, links, anchors and names in docstrings that lead nowhere."""
+    pytest.importorskip("furo", reason="needs lpunits[dev]")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "docs", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+
+
+def test_the_library_is_in_the_reference():
+    page = (ROOT / "docs" / "reference" / "core.md").read_text()
+    missing = {name for name in lpunits.__all__ if not re.search(rf"lpunits\.{name}\b", page)}
+    assert not missing
