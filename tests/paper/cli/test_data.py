@@ -52,9 +52,9 @@ def test_show(capsys: pytest.CaptureFixture[str], data: Path) -> None:
 
 def test_verify(capsys: pytest.CaptureFixture[str], data: Path) -> None:
     run("verify")
-    assert capsys.readouterr().out == "there is no file to check: see `lpunits data`\n"
+    assert capsys.readouterr().out == "there is no file to verify: see `lpunits data`\n"
     (data / "JSB_Chorales.mat").write_bytes(b"damaged")
-    with pytest.raises(DataError, match="1 of 1 files are not sound"):
+    with pytest.raises(DataError, match="1 of 1 files are damaged"):
         run("verify")
     assert capsys.readouterr().out.startswith(f"{data}/JSB_Chorales.mat: not a MATLAB file")
     run("verify", "mnist", "tfd")
@@ -62,7 +62,7 @@ def test_verify(capsys: pytest.CaptureFixture[str], data: Path) -> None:
 
 def test_fetch(capsys: pytest.CaptureFixture[str]) -> None:
     run("fetch", "digits")
-    assert capsys.readouterr().out == "digits: nothing to fetch, it is built in\n"
+    assert capsys.readouterr().out == "digits: nothing to fetch, it is part of lpunits\n"
     with pytest.raises(DataError, match=r"tfd: TFD_48x48\.mat cannot be downloaded freely: ask"):
         run("fetch", "tfd")
     with pytest.raises(ValueError, match="did you mean 'mnist'"):

@@ -1,4 +1,4 @@
-"""The commands ``lpunits data ...``: what there is, fetching, checking and showing it."""
+"""The commands ``lpunits data ...``: list, fetch, verify and show datasets."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ app = App(name="data", help="The datasets of the paper: list, fetch, verify, sho
 
 @app.default
 def list_all() -> None:
-    """List every dataset: what it is, its size and licence, whether it is here, how to get it."""
+    """List the datasets: description, size, licence, whether it is here, how to get it."""
     table = Table(box=box.SIMPLE)
     for title in ("name", "here", "size"):
         table.add_column(title, no_wrap=True)
@@ -28,34 +28,34 @@ def list_all() -> None:
 
 @app.command
 def fetch(name: str) -> None:
-    """Download a dataset from its official source, and check it.
+    """Download a dataset from its official source and verify it.
 
     Args:
         name: The dataset, as `lpunits data` lists it.
     """
     paths = data.fetch(name)
     for path in paths:
-        print(f"{path}: sound")
+        print(f"{path}: OK")
     if not paths:
-        print(f"{name}: nothing to fetch, it is built in")
+        print(f"{name}: nothing to fetch, it is part of lpunits")
 
 
 @app.command
 def verify(*names: str) -> None:
-    """Read every file that is here in full, and check it; exit with 1 if one is not sound.
+    """Read every file completely and verify it. Exit code 1 if a file is damaged.
 
     Args:
-        names: The datasets to check; all of them if none is named.
+        names: The datasets to verify; by default all.
     """
     found: dict[Path, str | None] = {}
     for name in names or data.DATASETS:
         found |= data.verify(name)
     for path, error in found.items():
-        print(error or f"{path}: sound")
+        print(error or f"{path}: OK")
     if wrong := [str(path) for path, error in found.items() if error]:
-        raise data.DataError(f"{len(wrong)} of {len(found)} files are not sound")
+        raise data.DataError(f"{len(wrong)} of {len(found)} files are damaged")
     if not found:
-        print("there is no file to check: see `lpunits data`")
+        print("there is no file to verify: see `lpunits data`")
 
 
 @app.command

@@ -1,11 +1,11 @@
-"""The commands ``lpunits music ...``: what a trained network plays."""
+"""The command ``lpunits music sample``: a trained network plays."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-app = App(name="music", help="Polyphonic music: what a trained network plays.")
+app = App(name="music", help="Polyphonic music: let a trained network play.")
 
 
 @app.command
@@ -19,15 +19,15 @@ def sample(
     start: Path | None = None,
     tempo: float = 120.0,
 ) -> None:
-    """Let a trained network play, and write it as a MIDI file.
+    """Let a trained network play, and write the music as a MIDI file.
 
     Args:
-        checkpoint: The model.safetensors that a trial of table4 left in its work folder.
+        checkpoint: The model.safetensors in the work folder of a trial of table4.
         out: The MIDI file to write.
-        steps: How many steps; two are a quarter note.
-        temperature: Below 1 the likely gets likelier; at 0 a note sounds if it is likely.
+        steps: The number of steps; two are a quarter note.
+        temperature: Below 1, likely notes become likelier; at 0, exactly the likely notes sound.
         seed: The same seed gives the same music.
-        start: A MIDI file to go on from.
+        start: A MIDI file to continue.
         tempo: Quarter notes per minute.
     """
     from lpunits.paper.training import midi
