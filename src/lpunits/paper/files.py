@@ -11,7 +11,7 @@ class StorageError(OSError):
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file so that, whatever happens, the path holds the old content or all of the new."""
+    """Write a file atomically: at any moment the path holds all of the old or the new content."""
     make_folder(path.parent)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -31,7 +31,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder unless it is there, and makes sure that files can be written to it."""
+    """Create a folder if it does not exist, and check that files can be written to it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -173,9 +173,9 @@ def test_load() -> None:
     assert set(sizes.tolist()) == {15, 30, 45, 60}  # three sprites of 5 or 20 pixels each
     assert found.train.targets.float().mean().item() == pytest.approx(0.5, abs=0.05)
     assert not torch.equal(found.train.features[:500], found.valid.features)
-    again = load("pentomino", train=3000, valid=500, test=700)  # from the cache
-    assert again.checksum == found.checksum
-    assert torch.equal(again.test.features, found.test.features)
+    reloaded = load("pentomino", train=3000, valid=500, test=700)  # from the cache
+    assert reloaded.checksum == found.checksum
+    assert torch.equal(reloaded.test.features, found.test.features)
     other = load("pentomino", train=3000, valid=500, test=700, seed=1)
     assert not torch.equal(other.train.features, found.train.features)
 

@@ -53,7 +53,8 @@ def test_the_command_line_finds_the_dataset_of_an_installed_package(tmp_path: Pa
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
     code = """
-from lpunits.paper import cli, data
+import runpy, sys
+from lpunits.paper import data
 assert data.info("mnist").name == "mnist"  # not replaced
 try:
     data.info("old")
@@ -62,8 +63,9 @@ except ValueError as error:
 del data.DATASETS["old"]
 settings = "--scale smoke --set data=wine --set epochs=1 --records r"
 for command in ("data", f"run mnist {settings} --work w", f"report mnist {settings} --out page"):
+    sys.argv[1:] = command.split()
     try:
-        cli.main(command.split())
+        runpy.run_module("lpunits", run_name="__main__")
     except SystemExit as end:
         assert not end.code, end.code
 """

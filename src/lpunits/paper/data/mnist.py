@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
 from lpunits.paper.data.sources import (
-    Arrays,
     DataError,
     Source,
     cached,
@@ -32,30 +31,28 @@ def load(*, last_stage: bool = False) -> Dataset[Tensor]:
         last_stage: The training set has all 60,000 images, the validation set included, as in the
             last stage of the published recipes.
     """
-    paths = [source.find() for source in FILES]
-    key = " ".join(file_sha256(path) for path in paths)
-    parsed = cached("mnist", f"1 {key}", lambda: _parse(paths))
-    train, test = (_pixels(parsed[f"{part}-images"]) for part in ("train", "test"))
-    labels = parsed["train-labels"]
+    paths = {source: source.find() for source in FILES}
+    key = " ".join(file_sha256(path) for path in paths.values())
+    names = "train-images", "train-labels", "test-images", "test-labels"
+    arrays = cached(
+        "mnist",
+        f"1 {key}",
+        lambda: {n: source.read(p) for n, (source, p) in zip(names, paths.items(), strict=True)},
+    )
+    train, test = (
+        np.divide(images.reshape(-1, 784), np.float32(255), dtype=np.float32)
+        for images in (arrays["train-images"], arrays["test-images"])
+    )
+    labels = arrays["train-labels"]
     end = 60_000 if last_stage else 50_000
     return MNIST.dataset(
         split(train[:end], labels[:end]),
         split(train[50_000:], labels[50_000:]),
-        split(test, parsed["test-labels"]),
+        split(test, arrays["test-labels"]),
         classes=tuple("0123456789"),
         shape=(28, 28),
         checksum=sha256(" ".join(CONTENT.values()).encode()),
     )
-
-
-def _parse(paths: list[Path]) -> Arrays:
-    names = "train-images", "train-labels", "test-images", "test-labels"
-    return {n: s.read(path) for n, s, path in zip(names, FILES, paths, strict=True)}
-
-
-def _pixels(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    rows = images.reshape(len(images), -1)
-    return np.divide(rows, np.float32(255), dtype=np.float32)
 
 
 def read_idx(path: Path, shape: tuple[int, ...], content: str | None = None) -> npt.NDArray[Any]:
@@ -87,24 +84,24 @@ def read_idx(path: Path, shape: tuple[int, ...], content: str | None = None) -> 
     return values
 
 
-# sha256 of the uncompressed files, so that any compression is accepted.
+# The content: sha256 of the uncompressed file, so that any compression is accepted. The download:
+# md5 of the official file, as in torchvision.
 CONTENT = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-# md5 of the official downloads, as in torchvision.
-DOWNLOADS = {
-    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
-}
+DOWNLOADS = (
+    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "d53e105ee54ea40749a09fcbcd1e9432",
+    "9fb629c4189551a2d022fa330f9573f3",
+    "ec29112dd5afa0611ce80d1b7f02629c",
+)
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
-def _source(name: str) -> Source:
+def _source(name: str, download: str) -> Source:
     count = 60_000 if name.startswith("train") else 10_000
     shape = (count, 28, 28) if "images" in name else (count,)
     return Source(
@@ -113,12 +110,12 @@ def _source(name: str) -> Source:
         names=(f"{name}.gz", name),
         read=partial(read_idx, shape=shape, content=CONTENT[name]),
         url=f"{MIRROR}{name}.gz",
-        known_hash=f"md5:{DOWNLOADS[name]}",
+        known_hash=f"md5:{download}",
         manual=f"download {MIRROR}{name}.gz yourself",
     )
 
 
-FILES = tuple(_source(name) for name in CONTENT)
+FILES = tuple(_source(*file) for file in zip(CONTENT, DOWNLOADS, strict=True))
 
 MNIST = Info(
     name="mnist",
