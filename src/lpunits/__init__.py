@@ -10,8 +10,18 @@ from lpunits.dropout import Dropout
 from lpunits.functional import lp_pool, maxout
 from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.mlp import MLP
-from lpunits.orders import param_groups
-from lpunits.pooling import GlobalLpPool, LpPool, LpPool1d, LpPool2d, LpPool3d
+from lpunits.orders import freeze_orders, orders, param_groups
+from lpunits.pooling import (
+    AdaptiveLpPool1d,
+    AdaptiveLpPool2d,
+    AdaptiveLpPool3d,
+    GlobalLpPool,
+    LpPool,
+    LpPool1d,
+    LpPool2d,
+    LpPool3d,
+    SegmentLpPool,
+)
 from lpunits.rnn import DTRNN
 from lpunits.segments import segment_lp_pool
 from lpunits.windows import (
@@ -40,6 +50,9 @@ __all__ = [
     "DOTRNN",
     "DTRNN",
     "MLP",
+    "AdaptiveLpPool1d",
+    "AdaptiveLpPool2d",
+    "AdaptiveLpPool3d",
     "Dropout",
     "GlobalLpPool",
     "LpLinear",
@@ -48,10 +61,12 @@ __all__ = [
     "LpPool2d",
     "LpPool3d",
     "MaxoutLinear",
+    "SegmentLpPool",
     "adaptive_lp_pool1d",
     "adaptive_lp_pool2d",
     "adaptive_lp_pool3d",
     "diagnose",
+    "freeze_orders",
     "geometry",
     "lp_pool",
     "lp_pool1d",
@@ -59,6 +74,7 @@ __all__ = [
     "lp_pool3d",
     "maxout",
     "optim",
+    "orders",
     "param_groups",
     "segment_lp_pool",
 ]

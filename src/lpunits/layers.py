@@ -1,5 +1,7 @@
 """The layers of units: linear projections, pooled by :func:`~lpunits.lp_pool` or maxout."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -32,10 +34,12 @@ class LpLinear(Ordered):
         in_features: Size of the input's last dimension.
         units: Size of the output's last dimension.
         filters: Projections per unit, the paper's N.
-        order: The orders to start from: a number from 1 to inf, or one per unit. An infinite
-            order stays. An order of exactly 1 lies at the flat end of the softplus and hardly
-            moves: start from 1.1 if it should.
+        order: The orders to start from: a number, one per unit, or a pair ``(low, high)`` to draw
+            from. An infinite order stays. An order of exactly 1 lies at the flat end of the
+            softplus and hardly moves: start from 1.1 if it should.
         learn_order: Whether ``rho`` is a parameter; if not, it is a buffer.
+        shared: Whether one order serves all units.
+        order_range: Where orders may go, ``(low, high)``; see :class:`lpunits.orders.Ordered`.
         center: Whether the projections have learned centres ``c``.
         bias: Whether a learned bias is added to each unit after the root.
         start: ``"spread"``: centres start from a normal distribution, a bias at minus the mean
@@ -59,6 +63,8 @@ class LpLinear(Ordered):
         *,
         order: Orders = 3.0,
         learn_order: bool = True,
+        shared: bool = False,
+        order_range: tuple[float, float] = (1.0, math.inf),
         center: bool = True,
         bias: bool = False,
         start: str = "spread",
@@ -67,7 +73,9 @@ class LpLinear(Ordered):
     ) -> None:
         check_sizes(in_features=in_features, units=units, filters=filters)
         check_start(start)
-        super().__init__(units, order, learn_order, device, dtype)
+        super().__init__(
+            units, order, learn_order, device, dtype, shared=shared, order_range=order_range
+        )
         self.in_features, self.units, self.filters = in_features, units, filters
         self.start = start
         self.weight = _parameter((filters, units, in_features), device, dtype)
@@ -92,6 +100,11 @@ class LpLinear(Ordered):
             if self.bias is not None:
                 mean = outputs.mean((0, 1)) / scale
                 self.bias.copy_(-mean if self.start == "spread" else torch.zeros_like(mean))
+
+    @property
+    def out_features(self) -> int:
+        """``units``, by the name that it has in :class:`torch.nn.Linear`."""
+        return self.units
 
     @property
     def _spread(self) -> float:

@@ -36,7 +36,7 @@ class MLP(nn.Sequential):
         activation: The kind of the hidden units.
         filters: Projections per unit, for all layers or for each; 2 by default. The elementwise
             units (relu, sigmoid, tanh) have one.
-        order: The orders to start from, for ``"lp"``.
+        order: The orders to start from, for ``"lp"``: for all layers, or a list of one for each.
         learn_order: Whether the orders of ``"lp"`` are learned.
         center: Whether ``"lp"`` and ``"l2"`` units have centres.
         bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root; by default where
@@ -62,7 +62,7 @@ class MLP(nn.Sequential):
         *,
         activation: str = "lp",
         filters: int | Sequence[int] | None = None,
-        order: Orders = 3.0,
+        order: Orders | list[Orders] = 3.0,
         learn_order: bool = True,
         center: bool = True,
         bias: bool | None = None,
@@ -93,13 +93,14 @@ class MLP(nn.Sequential):
         if input_dropout:
             layers.append(Dropout(input_dropout))
         options: dict[str, Any] = {
-            "order": order,
             "learn_order": learn_order,
             "center": center or activation not in ("lp", "l2"),
             "bias": dropout > 0 and start == "spread" if bias is None else bias,
             "start": start,
         }
-        for units, size in zip(hidden, groups, strict=True):
+        each = isinstance(order, list) and len(order) == len(hidden)
+        orders = order if isinstance(order, list) and each else [order] * len(hidden)
+        for units, size, options["order"] in zip(hidden, groups, orders, strict=True):
             layers.append(unit_layer(activation, in_features, units, size, **options, **place))
             if activation in ELEMENTWISE:
                 layers.append(ELEMENTWISE[activation]())

@@ -94,7 +94,7 @@ def lp_pool3d(
     return _windows(z, p, 3, kernel_size, stride, padding, dilation, ceil_mode, count_include_pad)
 
 
-def adaptive_lp_pool1d(z: Tensor, p: Tensor | float, output_size: int | Sequence[int]) -> Tensor:
+def adaptive_lp_pool1d(z: Tensor, p: Tensor | float, output_size: Any) -> Tensor:
     r""":func:`~lpunits.lp_pool` of windows that fill a given size, an order per channel.
 
     .. math:: u_{ct} = \Bigl( \mathrm{mean}_{\lfloor tn/m \rfloor \le i < \lceil (t+1)n/m \rceil}
