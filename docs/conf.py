@@ -1,5 +1,6 @@
 """Sphinx: the documentation in Markdown, the reference from the docstrings."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,14 @@ def write_math(writer: Any, node: nodes.math | nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def copy_playground(app: Sphinx, error: Exception | None) -> None:
+    """The playground is a part of the site."""
+    source = Path(app.srcdir).parent / "playground"
+    shutil.copytree(source, Path(app.outdir) / "playground", dirs_exist_ok=True)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("doctree-read", tidy)
+    app.connect("build-finished", copy_playground)
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))

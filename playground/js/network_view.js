@@ -3,6 +3,12 @@
 define("networkView", ["network", "data", "state", "run", "ownPoints", "exporting", "theme"], ({ KINDS }, data, { net, RATES }, { Run, describe }, ownPoints, { pytorch }, { colors }) => {
   const WATCH = { natural: 10, adam: 120, sgd: 120 }; // steps a second, to watch
 
+  const ENDS = {
+    clean: "No mistake is left.",
+    diverged: "Diverged: try a lower rate.",
+    stalled: "No way down from here; try another seed or more units.",
+  };
+
   function mount(state, changed) {
     const $ = (id) => document.getElementById(id);
     const runs = [];
@@ -85,7 +91,7 @@ define("networkView", ["network", "data", "state", "run", "ownPoints", "exportin
       ended(run) {
         if (run.ended === "clean" && rivals() === 2 && !winner) {
           winner = run;
-          run.badge("first without a mistake");
+          run.badge(`first, ${run.latest.steps} steps`);
         }
         if (runs.every((each) => each.ended)) stopped();
         status();
@@ -155,17 +161,18 @@ define("networkView", ["network", "data", "state", "run", "ownPoints", "exportin
       let text = "";
       if (!set?.y.length) text = "Draw some points, or paste them.";
       else if (playing) text = runs.map((run) => `${Math.round(run.latest?.speed ?? 0)} steps/s`).join(" · ");
-      else if (first?.latest?.mistakes === 0 && rivals() === 1) text = "No mistake is left.";
-      else if (runs.some((run) => run.ended === "diverged")) text = "Diverged: try a lower rate.";
-      else if (runs.some((run) => run.ended === "stalled")) text = "No way down from here: try another seed, or more units.";
       else if (!first?.latest?.steps) text = "Press Play.";
+      else {
+        const words = runs.map((run) => (run.latest?.mistakes === 0 ? ENDS.clean : (ENDS[run.ended] ?? "")));
+        text = rivals() === 1 ? words[0] : words.map((word, i) => word && `${"AB"[i]}: ${word}`).join(" ");
+      }
       if ($("status").textContent !== text) $("status").textContent = text;
     }
 
     const lead = () =>
       state.view === "race"
         ? "The same points and the same seed: which kind draws the boundary with so few projections?"
-        : "Each unit bends its own norm: the dashed shapes. Black is the boundary, rings are mistakes.";
+        : "Each unit bends its own norm: the dashed shapes. The solid line is the boundary, rings are mistakes.";
 
     /** Everything that shows the state, but for the link. */
     function refresh() {

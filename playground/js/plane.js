@@ -76,7 +76,7 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
 
   function drawPoints(scene, set, map, theme) {
     const many = set.y.length > 1500;
-    const radius = Math.max(many ? 1.3 : 2, (scene.width / 620) * (many ? 1.5 : 2.6));
+    const radius = Math.max(many ? 0.8 : 1.6, (scene.width / 620) * (many ? 1.5 : 2.6));
     for (let k = 0; k < set.classes; k++) {
       const points = [];
       for (let i = 0; i < set.y.length; i++)
@@ -86,6 +86,16 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
       const style = { shape, radius: size, color: theme.classes[k], width: many ? 1 : 1.5 };
       scene.marks(points, { ...style, opacity: many ? 0.62 : 0.85 });
     }
+  }
+
+  /** Rings around the mistakes, the fainter the more there are. */
+  function drawMistakes(scene, set, wrong, map, theme) {
+    const rings = [];
+    for (let i = 0; i < set.y.length; i++)
+      if (wrong?.[i]) rings.push(map.x(set.x[2 * i]), map.y(set.x[2 * i + 1]));
+    const many = Math.min(Math.max(Math.log10(rings.length / 120) / 1.3, 0), 1);
+    const style = { radius: (6 - 3.2 * many) * Math.min(1, 0.4 + scene.width / 800), width: 1.4 - 0.7 * many, opacity: 1 - 0.7 * many };
+    scene.marks(rings, { shape: "ring", color: theme.ink, ...style });
   }
 
   /** A unit's superellipse, its centre, and its axes as far as the superellipse. */
@@ -106,19 +116,27 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
         }
     scene.marks([cx, cy], { shape: "disc", radius: 6.5, color: theme.plane });
     scene.marks([cx, cy], { shape: "disc", radius: 5, color });
-    const place = labelPlace(lines.map(map.line), scene);
-    const words = `${number}  p = ${orderName(unit.p)}`;
-    if (place) scene.text(words, ...place, { color, size: 13, weight: 700, halo: theme.plane });
+    const place = labelPlace(lines.map(map.line), scene, WAYS[(number - 1) % 6]);
+    if (!place) return;
+    const words = scene.width < 300 ? `${number}` : `${number}: p = ${orderName(unit.p)}`;
+    const half = Math.max(3.4 * words.length - 4, 1);
+    const [x, y] = place;
+    scene.line([x - half, y, x + half, y], { color: theme.plane, width: 25, cap: "round" });
+    scene.line([x - half, y, x + half, y], { color, width: 22, cap: "round" });
+    scene.text(words, x, y + 0.5, { color: theme.plane, size: 12.5, weight: 700 });
   }
 
-  /** Above the highest point of the lines that is in view, or none. */
-  function labelPlace(lines, { width, height }) {
+  // Labels go to different sides of their shapes, so that those of similar units do not meet.
+  const WAYS = [[0.3, -1], [-0.3, 1], [1, 0.2], [-1, -0.2], [1, -1], [-1, 1]];
+
+  /** The point of the lines in view that is farthest in a direction, or none. */
+  function labelPlace(lines, { width, height }, [dx, dy]) {
     let best = null;
     for (const line of lines)
       for (let i = 0; i < line.length; i += 2) {
         const [x, y] = [line[i], line[i + 1]];
-        const seen = x > 44 && x < width - 44 && y > 26 && y < height - 8;
-        if (seen && (!best || y - 12 < best[1])) best = [x, y - 12];
+        const seen = x > 48 && x < width - 48 && y > 18 && y < height - 18;
+        if (seen && (!best || dx * x + dy * y > dx * best[0] + dy * best[1])) best = [x, y];
       }
     return best;
   }
@@ -140,14 +158,11 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
     const key = [theme.key, size, set.stamp, extent.join(), devicePixelRatio].join();
     scene.kept(cache, key, devicePixelRatio || 1, (inner) => drawPoints(inner, set, map, theme));
     if (!network) return scene;
+    drawMistakes(scene, set, wrong, map, theme);
     for (const line of edge) scene.line(map.line(line), { color: theme.ink, width: 2.5 });
     geometry.unitsOf(network).forEach((unit, j) => {
       drawUnit(scene, unit, j + 1, edge, extent, map, theme.units[j % 6], theme);
     });
-    const rings = [];
-    for (let i = 0; i < set.y.length; i++)
-      if (wrong?.[i]) rings.push(map.x(set.x[2 * i]), map.y(set.x[2 * i + 1]));
-    scene.marks(rings, { shape: "ring", radius: 6, color: theme.ink, width: 1.4 });
     return scene;
   }
 

@@ -119,7 +119,7 @@ define("scene", [], () => {
   const hollow = (shape) => shape === "cross" || shape === "ring";
 
   const PAINT = {
-    line(context, { points, color, width = 1, dash = [], fill, opacity = 1 }) {
+    line(context, { points, color, width = 1, dash = [], fill, opacity = 1, cap = "butt" }) {
       context.globalAlpha = opacity;
       context.beginPath();
       for (let i = 0; i < points.length; i += 2) context.lineTo(points[i], points[i + 1]);
@@ -133,6 +133,7 @@ define("scene", [], () => {
       context.strokeStyle = color;
       context.lineWidth = width;
       context.lineJoin = "round";
+      context.lineCap = cap;
       context.setLineDash(dash);
       context.stroke();
       context.setLineDash([]);
@@ -179,14 +180,14 @@ define("scene", [], () => {
   };
 
   const WRITE = {
-    line({ points, color, width = 1, dash = [], fill, opacity = 1 }) {
+    line({ points, color, width = 1, dash = [], fill, opacity = 1, cap = "butt" }) {
       let path = "";
       for (let i = 0; i < points.length; i += 2)
         path += `${i ? "L" : "M"}${round(points[i])} ${round(points[i + 1])}`;
       const end = points.length - 2;
       if (points[0] === points[end] && points[1] === points[end + 1]) path += "Z";
       const dashes = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
-      const stroke = color ? ` stroke="${color}" stroke-width="${width}" stroke-linejoin="round"${dashes}` : "";
+      const stroke = color ? ` stroke="${color}" stroke-width="${width}" stroke-linejoin="round" stroke-linecap="${cap}"${dashes}` : "";
       return `<path d="${path}" fill="${fill ?? "none"}" opacity="${opacity}"${stroke}/>`;
     },
     marks(item) {

@@ -150,8 +150,8 @@ define("state", ["network", "data"], ({ KINDS, layout }, { SETS, MOST }) => {
     if (SETS[get("data")]) state.data.name = get("data");
     state.data.count = within(Math.round(get("points")), 10, MOST, SETS[state.data.name].count);
     state.data.seed = within(Math.round(get("draw")), 0, 2 ** 31, 0);
-    if (get("data") === "own" && has("xy")) {
-      const xy = fromBase64(get("xy"), Float32Array);
+    if (get("data") === "own") {
+      const xy = fromBase64(get("xy") ?? "", Float32Array);
       const rows = [...(get("class") ?? "")].slice(0, MOST).map((k, i) => [xy[2 * i], xy[2 * i + 1], +k]);
       if (rows.every((row) => row.every(Number.isFinite) && row[2] <= 2)) {
         state.data.name = "own";

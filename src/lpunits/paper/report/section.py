@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Picture:
     """A figure of the report, also written to a file of that name.
 
-    ``playground`` has a label and a link (:func:`lpunits.paper.playground.link`) for each of its
+    ``playground`` has a label and a link (``lpunits.paper.playground.link``) for each of its
     networks that the playground can open.
     """
 
