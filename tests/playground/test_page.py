@@ -1,5 +1,7 @@
 """Runs, links, scripts and files of the playground, without a browser."""
 
+import ast
+import math
 import re
 import signal
 import socket
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from lpunits import MLP
+from lpunits import MLP, LpLinear
 from lpunits.paper import playground
 
 FILES = [path for path in playground.folder().rglob("*") if path.is_file()]
@@ -170,7 +172,7 @@ def test_points_from_csv(javascript):
 
 
 SHAPES = [
-    ("lp", 3, 2, 2, [1.0, 2.5, "Infinity"], [True, False, False]),
+    ("lp", 3, 2, 2, [1.0, 2.5, math.inf], [True, False, False]),
     ("lp", 2, 3, 3, [3.0, 1.25], [True, True]),
     ("lp", 1, 2, 2, [4.0], [False]),
     ("l2", 2, 2, 2, [3.0, 3.0], [True, True]),
@@ -180,34 +182,40 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "units", "filters", "classes", "orders", "learned"), SHAPES)
-@pytest.mark.parametrize("by", ["natural", "adam"])
-def test_what_is_copied_as_pytorch_runs_and_is_the_network(
-    javascript, tmp_path, kind, units, filters, classes, orders, learned, by
-):
+def test_what_is_copied_as_pytorch_runs_and_is_the_network(javascript, tmp_path):
     script = """
     const { Network } = use("network");
-    const network = new Network(given.shape).start(4);
     const { pytorch } = use("exporting");
-    const code = pytorch({ shape: given.shape, theta: [...network.theta], orders: network.orders(),
-      optimiser: given.by, rate: 0.02, orderRate: 5 });
-    network.prepare();
-    return { code, scores: given.points.map(([x, y]) => [...network.score(x, y)]) };
+    return given.shapes.flatMap((shape) => ["natural", "adam", "sgd"].map((optimiser) => {
+      const network = new Network(shape).start(4);
+      const [theta, orders] = [[...network.theta], network.orders()];
+      network.prepare();
+      const scores = given.points.map(([x, y]) => [...network.score(x, y)]);
+      const rates = { rate: 0.02, orderRate: 5 };
+      return { code: pytorch({ shape, theta, orders, optimiser, ...rates }), scores };
+    }));
     """
-    shape = {"kind": kind, "units": units, "filters": filters, "classes": classes}
-    shape |= {"orders": [float(p) for p in orders], "learned": learned}
+    names = ("kind", "units", "filters", "classes", "orders", "learned")
+    shapes = [dict(zip(names, shape, strict=True)) for shape in SHAPES]
     points = [[0.0, 0.0], [0.5, -0.25], [1.0, 1.0], [-3.0, 2.0]]
-    found = javascript(script, shape=shape, points=points, by=by)
-    (tmp_path / "copied.py").write_text(
-        found["code"] + f"print(net(torch.tensor({points})).tolist())\n"
-        "step = optimizer.step\n"  # an optimiser of these parameters is there
+    found = javascript(script, shapes=shapes, points=points)
+    for k, each in enumerate(found):
+        (tmp_path / f"copied{k}.py").write_text(each["code"])
+    # Each script runs by itself; one process for all, because to import torch takes seconds.
+    runner = (
+        "import runpy, sys, torch\n"
+        f"for k in range({len(found)}):\n"
+        f"    made = runpy.run_path(rf'{tmp_path}/copied{{k}}.py')\n"
+        "    assert callable(made['optimizer'].step)\n"
+        f"    print(made['net'](torch.tensor({points})).tolist(), file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(tmp_path / "copied.py")], capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", runner], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    printed = done.stdout.strip().splitlines()[-1]
-    np.testing.assert_allclose(np.array(eval(printed)), found["scores"], **CLOSE)
+    printed = done.stderr.splitlines()
+    for line, each in zip(printed, found, strict=True):
+        np.testing.assert_allclose(np.array(ast.literal_eval(line)), each["scores"], **CLOSE)
 
 
 NETS = [
@@ -257,6 +265,9 @@ def test_a_link_to_a_race_and_what_has_no_link(javascript):
             playground.link(wrong, data="curve", points=10)
     with pytest.raises(ValueError, match="without a bias after the root"):
         playground.link(MLP(2, [2], 1, bias=True), data="curve", points=10)
+    units = LpLinear(2, 2, 2, order=0.5, order_range=(0.1, 9.0))
+    with pytest.raises(ValueError, match=r"orders of at least 1, got 0\.5"):
+        playground.link(torch.nn.Sequential(units, torch.nn.Linear(2, 1)), data="xor", points=10)
     with pytest.raises(ValueError, match="must have centres"):
         playground.link(MLP(2, [2], 1, center=False), data="curve", points=10)
 

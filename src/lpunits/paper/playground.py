@@ -88,6 +88,8 @@ def _network(model: nn.Module) -> tuple[str, str]:
     parts, orders = [], []
     if kind == "lp":
         p = first.order.detach().double().cpu()
+        if not (p >= 1).all():
+            raise ValueError(f"model must have orders of at least 1, got {p.min().item():g}")
         learned = any("rho" in name for name, _ in first.named_parameters())
         excess = (p - 1).clamp(min=2.0**-54)
         parts.append(excess.where(excess.isinf(), excess + (-(-excess).expm1()).log()))

@@ -103,7 +103,7 @@ class Plane:
         grouped = self.activation in GROUPED
         options: dict[str, Any] = {}
         if self.orders:
-            options = {"order": self.orders, "learn_order": False}
+            options = {"order": list(self.orders), "learn_order": False}
         classes = CLASSES[self.data]
         return MLP(
             2,
