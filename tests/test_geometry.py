@@ -185,3 +185,9 @@ def test_it_is_part_of_the_library_and_imported_at_its_first_use():
         "assert 'lpunits.geometry' in sys.modules and not hasattr(lpunits, 'geometri')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_orders_below_1_have_no_superellipse():
+    model = LpLinear(2, 1, 2, order=0.5, order_range=(0, 2))
+    with pytest.raises(ValueError, match=r"the order of unit \[0\] must be at least 1, got 0.5"):
+        geometry.units(model)
