@@ -326,4 +326,4 @@ def draw_points(
     """Draw the first points of a dataset, with a colour and a marker for each class."""
     for k, color in enumerate(colors):
         x, y = points[:max_points][classes[:max_points] == k].numpy().T
-        axes.scatter(x, y, s=9, marker="ox^"[k % 3], color=color, lw=0.7, alpha=0.6)
+        axes.plot(x, y, "o+^"[k % 3], ms=3.5, mew=0.8, color=color, alpha=0.7)

@@ -194,7 +194,7 @@ def test_search_then_run_from_it_then_report(capsys, folder):
     text = (folder / "reproduction" / "index.html").read_text()
     assert "Search: mnist, 4 trials" in text
     assert len(list((folder / "reproduction" / "figures").glob("search-*-importance-*.svg"))) == 1
-    assert "(n = 2) on test over seeds" in text
+    assert "(n = 2) on test" in text
 
 
 @pytest.mark.parametrize("tokens", [["rum", "toy"], ["run", "toy", "--scale", "huge"]])

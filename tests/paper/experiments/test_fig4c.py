@@ -41,9 +41,26 @@ def test_the_verdict_says_what_was_found():
     assert "4 of 4 runs fail with 4 L2 (p = 2) projections" in verdict
     # A size is enough only if no larger one fails.
     assert "no run fails: Lp 6, L2 (p = 2) none up to 8, ReLU none up to 8, sigmoid 6." in verdict
-    assert "no more often than Lp, against the paper's wording (1 and 3 failures)" in verdict
+    assert "fail no more often, unlike in the paper (1 and 3 failures over all sizes)" in verdict
     worse = TABLE | {("sigmoid", 6): [4, 4, 4, 4]}
-    assert "more often than Lp, as the paper says" in fig4c.section(results(worse)).verdict
+    assert "more often than Lp units, as in the paper" in fig4c.section(results(worse)).verdict
+
+
+def test_the_summary_judges_each_statement_of_the_paper():
+    def verdicts(table):
+        return {
+            h.what.partition(": ")[2]: h.verdict for h in fig4c.section(results(table)).headlines
+        }
+
+    assert verdicts(TABLE) == {
+        "runs that fail with 6 Lp projections": "reproduced",
+        "runs that fail with 4 Lp projections": "reproduced",
+        "runs that fail with 4 L2 (p = 2) projections": "reproduced",
+        "sigmoid units fail more often than Lp units": "not reproduced",
+    }
+    other = {("lp", 6): [0, 1], ("lp", 4): [2, 2], ("l2", 4): [0, 5], ("sigmoid", 4): [9, 9]}
+    assert set(verdicts(other).values()) == {"not reproduced"}
+    assert verdicts({("relu", 4): [1]}) == {}
 
 
 def test_the_table_counts_failures_and_gives_the_median():
@@ -62,7 +79,8 @@ def test_both_sets_have_a_panel_and_a_sentence_each():
     assert len(section.tables) == 2
     (picture,) = section.pictures
     assert [axes.get_title() for axes in picture.figure.axes] == ["the curve", "the teacher"]
-    labels = [text.get_text() for text in picture.figure.axes[0].texts]
+    (legend,) = picture.figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
     assert sorted(labels) == ["L2 (p = 2)", "Lp", "ReLU", "sigmoid"]
 
 

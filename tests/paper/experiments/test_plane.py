@@ -3,11 +3,12 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from lpunits.paper.data import load
-from lpunits.paper.experiments import fig1, fig2, fig3, fig4ab
+from lpunits.paper.experiments import fig1, fig2, fig3, fig4ab, plane
 from lpunits.paper.experiments.plane import Plane, best, trained
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Trial
@@ -63,9 +64,16 @@ def test_a_unit_encloses_a_class_and_a_rectifier_cuts(tmp_path):
     runs = [result(config, 1, tmp_path) for config in fig2.PANELS.values()]
     section = fig2.section(runs)
     for name, run in zip(fig2.PANELS, runs, strict=True):
-        assert f"{name} misses {run.outcome['train_errors']} of 1,000" in section.verdict.replace(
-            "The L", "the L"
-        )
+        train, test = run.outcome["train_errors"], run.outcome["test_errors"]
+        assert f"the {name} {train} and {test}" in section.verdict
+    assert [h.verdict for h in section.headlines] == ["reproduced"]
+    assert not fig2.section(runs[2:]).headlines
+    # The picture shows the whole of a shape, and of equally good nets the one with the smallest.
+    left, right, bottom, top = plane.around(runs, 50)
+    for run in runs[:2]:
+        for curve in plane.outlines(run):
+            assert (curve > (left, bottom)).all()
+            assert (curve < (right, top)).all()
     # On a circle around everything an Lp unit gives one class at opposite points, a line does not.
     angle = torch.linspace(0, 2 * math.pi, 101)[:-1]
     circle = 1e4 * torch.stack([angle.cos(), angle.sin()], 1)
@@ -75,7 +83,7 @@ def test_a_unit_encloses_a_class_and_a_rectifier_cuts(tmp_path):
         assert bool(opposite.float().mean() > 0.9) == (run.config.activation == "lp")
 
 
-def test_mistakes_are_counted_and_the_best_run_is_shown(tmp_path):
+def test_errors_are_counted_and_the_best_run_is_shown(tmp_path):
     runs = [
         result(Plane("curve", kind, 4, points=300, steps=steps), seed, tmp_path)
         for kind in ("lp", "relu")
@@ -86,9 +94,9 @@ def test_mistakes_are_counted_and_the_best_run_is_shown(tmp_path):
         found = [r.outcome["train_errors"] for r in runs if r.config.activation == kind]
         chosen = best(r for r in runs if r.config.activation == kind)
         assert chosen.outcome["train_errors"] == min(found)
-        assert f"{min(found)} mistakes on 300 points (the paper's example: {paper})" in (
-            section.verdict
-        )
+        counted = f"{min(found)} training errors on 300 points (the paper's example: {paper})"
+        assert counted in section.verdict
+    assert [h.verdict for h in section.headlines] == ["reproduced", "reproduced"]
 
 
 def test_the_unit_drawn_in_fig1_has_the_value_that_is_written_at_it():
@@ -96,3 +104,15 @@ def test_the_unit_drawn_in_fig1_has_the_value_that_is_written_at_it():
     (curve,) = drawn.curve(1.0)
     assert abs(drawn(curve) - 1).max() < 1e-12
     assert "to 0e+00" in fig1.section([]).verdict or "e-16" in fig1.section([]).verdict
+
+
+def test_of_equally_good_nets_the_one_with_the_smallest_shape_is_drawn(tmp_path):
+    config = fig2.PANELS["L2 unit"]
+    runs = [result(config, seed, tmp_path) for seed in range(3)]
+    for run in runs:
+        run.outcome["train_errors"] = 2
+    sizes = [max(np.ptp(c, axis=0).max() for c in plane.outlines(run)) for run in runs]
+    assert plane.compact(runs, runs[0]) is runs[int(np.argmin(sizes))]
+    best_alone = result(config, 0, tmp_path)
+    best_alone.outcome["train_errors"] = 1
+    assert plane.compact([*runs, best_alone], best_alone) is best_alone

@@ -19,13 +19,14 @@ def results(smoke):
 
 def test_the_section_of_the_smoke_run(results):
     section = table4.section(results)
-    assert section.verdict.startswith("chords: Lp units reach ")
+    assert section.verdict.startswith("Lp units reach ")
+    assert "better than" in section.verdict
     table, orders = section.tables
     assert [row[1] for row in table.rows] == ["DOT-RNN, Lp", "RNN", "GRU"]
     assert orders.rows[0][0] == "chords"
     assert {picture.name for picture in section.pictures} == {"table4-roll", "table4-orders"}
     without = table4.section([r for r in results if r.config.model != "lp"])
-    assert without.verdict == "Lp units were not run yet."
+    assert without.verdict == "Lp units have not been run yet."
 
 
 def test_the_roll_shows_truth_and_probability(results):
@@ -55,17 +56,19 @@ def paper_results(results, test, transpose=0):
 def test_the_verdict_is_computed(results):
     good = table4.section(paper_results(results, 7.9))
     assert "the paper's 7.92 is reproduced" in good.verdict
-    assert "better than 1 of 1 other networks" in good.verdict
+    assert "better than 1 of 1 others" in good.verdict
+    assert [h.verdict for h in good.headlines] == ["reproduced"]
     assert any("7.92" in row for row in good.tables[0].rows)
-    bad = table4.section(paper_results(results, 8.1))
+    bad = table4.section(paper_results(results, 8.4))
     assert "the paper's 7.92 is not reproduced" in bad.verdict
     assert "better than 0 of 1" in bad.verdict
-    thresholds = good.tables[1]
+    assert [h.verdict for h in bad.headlines] == ["not reproduced"]
+    (thresholds,) = good.details
     assert [row[0] for row in thresholds.rows] == ["0.3", "1", "3"]
     assert "(n = 3)" in good.tables[0].rows[0][4], "other thresholds are no further seeds"
     alone = [r for r in paper_results(results, 7.9) if r.config.model == "lp"]
-    assert table4.section(alone).verdict.startswith(
-        "JSB Chorales: Lp units reach 7.90; the paper's"
+    assert table4.section(alone).verdict == (
+        "Lp units reach 7.90 on JSB Chorales (the paper's 7.92 is reproduced)."
     )
 
 
@@ -103,8 +106,8 @@ def test_networks_are_compared_on_one_budget(results):
         found.append(Result(Trial(config, 0), {"outcome": outcome}))
     section = table4.section(found)
     assert section.verdict == (
-        "Nottingham: Lp units reach 2.94; the paper's 2.95 is reproduced within 0.1. "
-        "Nottingham in 40 epochs: Lp units reach 3.20, better than 1 of 2 other networks."
+        "Lp units reach 2.94 on Nottingham (the paper's 2.95 is reproduced). Beside other networks "
+        "they have 3.20 on Nottingham in 40 epochs, better than 1 of 2 others."
     )
     assert [row[1:4:2] for row in section.tables[0].rows] == [
         ["DOT-RNN, Lp", "2.95"],

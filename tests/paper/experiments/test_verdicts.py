@@ -1,4 +1,4 @@
-"""The sentences of the report follow the numbers: what did not reproduce is said as plainly."""
+"""The sentences of the report follow the numbers, also where nothing was reproduced."""
 
 import torch
 from made import result
@@ -14,7 +14,7 @@ from lpunits.paper.experiments import (
     table3,
 )
 from lpunits.paper.report import outcomes
-from lpunits.paper.report.outcomes import papers
+from lpunits.paper.report.outcomes import headline, paper_value
 
 LOW = [2.0 + 0.01 * i for i in range(50)]
 HIGH = [4.0 + 0.01 * i for i in range(50)]
@@ -22,9 +22,9 @@ HIGH = [4.0 + 0.01 * i for i in range(50)]
 
 def test_the_papers_number_is_shown_with_the_data_that_it_belongs_to():
     numbers = {"mnist": "0.97%"}
-    assert papers(numbers, "mnist") == "0.97%"
-    assert papers(numbers, "digits") == "0.97% on MNIST"
-    assert papers(numbers, "covertype") == "none"
+    assert paper_value(numbers, "mnist") == "0.97%"
+    assert paper_value(numbers, "digits") == "0.97% on MNIST"
+    assert paper_value(numbers, "covertype") == "none"
 
 
 def test_after_a_last_stage_its_error_counts():
@@ -41,17 +41,17 @@ def nets(data, orders, count=4):
 
 def test_table1_judges_both_claims():
     differ = table1.section([*nets("mnist", LOW), *nets("pentomino", HIGH)])
-    assert "differ between data sets, holds: 1 of 1 pairs of data sets" in differ.verdict
-    assert "take different orders, holds" in differ.verdict
+    assert "differ between datasets, holds: 1 of 1 pairs of datasets" in differ.verdict
+    assert "learn different orders, holds" in differ.verdict
     assert differ.tables[0].rows[1][1:4] == ["5.81 ± 1.56", "2.00", "4.25 ± 0.00 (n = 4)"]
     assert differ.tables[1].rows == [["MNIST and Pentomino", "1.00", "0.02", "0.029", "0.029"]]
     same = table1.section([*nets("mnist", [2.0] * 50), *nets("pentomino", [2.0] * 50)])
     assert "does not hold for every pair" in same.verdict
     assert "does not hold on MNIST, Pentomino" in same.verdict
-    few = [*nets("mnist", LOW, 3), *nets("pentomino", HIGH, 3)]
-    assert "cannot be judged by so few nets" in table1.section(few).verdict
-    assert "p cannot be below 0.1." in table1.section(few).verdict
-    assert "needs more than MNIST" in table1.section(few[:1]).verdict
+    three = [*nets("mnist", LOW, 3), *nets("pentomino", HIGH, 3)]
+    assert "cannot be judged with so few nets" in table1.section(three).verdict
+    assert "p cannot be below 0.1." in table1.section(three).verdict
+    assert "needs more than MNIST" in table1.section(three[:1]).verdict
 
 
 def test_units_of_one_net_are_no_evidence_of_their_own():
@@ -144,5 +144,54 @@ def test_mnist_says_whether_its_goal_was_reached():
     assert "1.30%, was not reached" in mnist.section([result(error=0.0131)]).verdict
     assert "goal" not in mnist.section([result("digits", error=0.0131)]).verdict
     both = mnist.section([result(error=0.0131), result(error=0.0121, optimizer="adamw")])
-    assert "validation chose the one with AdamW" in both.verdict
+    assert "AdamW and batch normalisation, the lowest validation error of two" in both.verdict
     assert "1.30%, was reached" in both.verdict
+
+
+def test_the_summary_of_table2_follows_the_numbers():
+    def verdicts(error):
+        runs = [result("mnist", seed=s, error=error) for s in range(2)]
+        return [(h.verdict, h.why.partition(" the")[0]) for h in table2.section(runs).headlines]
+
+    assert verdicts(0.0097) == [("reproduced", "0.0% below")]
+    assert verdicts(0.0084) == [("better", "13.4% below")]
+    assert verdicts(0.0121) == [("not reproduced", "24.7% above")]
+
+
+def test_a_stand_in_is_never_compared():
+    row = headline("error", "fer2013", "20.75% on TFD", 20.75, "20.75%")
+    assert row.verdict == "not reproduced"
+    assert row.why == "TFD is not public; FER2013 stands in, its numbers cannot be compared"
+    assert headline("error", "mnist", "none", 1.0, "1%") is None
+
+
+def test_the_summary_of_the_orders():
+    def verdicts(*results):
+        return {h.what.partition(":")[0]: h.verdict for h in table1.section(results).headlines}
+
+    near = [3.4 + 0.2 * (i % 2) for i in range(50)]
+    found = verdicts(*nets("mnist", near), *nets("pentomino", [2.0] * 50))
+    assert found == {
+        "Claim 1": "reproduced",
+        "Claim 2": "not reproduced",
+        "Fig. 5": "not reproduced",
+        "Table 1": "not reproduced",  # the last one, on Pentomino
+    }
+    assert verdicts(*nets("mnist", near))["Table 1"] == "reproduced"
+
+
+def test_the_summaries_of_seeds_folds_and_fixed_orders():
+    near = [result(seed=s, orders=[2.1 + 0.001 * s, 2.2]) for s in range(5)]
+    far = [result(seed=s, orders=[2.0 + s, 2.2]) for s in range(5)]
+    assert [mnist5.section(r).headlines[0].verdict for r in (near, far)] == [
+        "reproduced",
+        "not reproduced",
+    ]
+    assert mnist5.section(near[:1]).headlines == ()
+    folds = [
+        result("tfd", orders=[1.9, 2.1], data_options=(("fold", fold),), error=0.4)
+        for fold in range(5)
+    ]
+    assert table3.section(folds).headlines[0].verdict == "reproduced"
+    runs = [result("tfd", u, s, e + s / 1e4) for u, e in (("lp", 0.2), ("l2", 0.3)) for s in (0, 1)]
+    assert [h.verdict for h in fixed_p.section(runs).headlines] == ["reproduced"]

@@ -31,9 +31,8 @@ def shown():
 
 def test_the_best_of_the_others_decides(shown):
     assert shown.verdict == (
-        "On test Lp units are better than the best of the others on C (L2); not significantly "
-        "different from the best of the others on B (tanh); worse than the best of the others on "
-        "A (ReLU)."
+        "Lp units against the best other kind on the test set: better on C (L2); no significant "
+        "difference on B (tanh); worse on A (ReLU)."
     )
 
 
@@ -57,9 +56,11 @@ def test_the_figure_is_relative_to_lp_units(shown):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_the_script_repeats_every_search_of_the_storage_and_its_winner_over_three_seeds(tmp_path):
-    told = f'lpunits() {{ echo "lpunits $@"; }}; . {shlex.quote(str(RESULTS / "equal_budgets.sh"))}'
-    said = subprocess.run(["bash", "-c", told], check=True, capture_output=True, text=True)
-    said = {frozenset(line.split()) for line in said.stdout.splitlines()}
+    script = (
+        f'lpunits() {{ echo "lpunits $@"; }}; . {shlex.quote(str(RESULTS / "equal_budgets.sh"))}'
+    )
+    printed = subprocess.run(["bash", "-c", script], check=True, capture_output=True, text=True)
+    commands = {frozenset(line.split()) for line in printed.stdout.splitlines()}
     shutil.copy(RESULTS / "search" / "studies.db", tmp_path)
     store = Records(RESULTS, RESULTS / "search")
     with open_storage(f"sqlite:///{tmp_path / 'studies.db'}") as storage:
@@ -70,4 +71,4 @@ def test_the_script_repeats_every_search_of_the_storage_and_its_winner_over_thre
             assert not store.missing(Trial(config, seed) for seed in range(3))
             repetition = f"{study.plan.repetition} --seeds 3"
             known |= {frozenset(shlex.split(words)) for words in (study.plan.command, repetition)}
-    assert said == known
+    assert commands == known

@@ -11,6 +11,7 @@ from lpunits.paper.cli import tables
 from lpunits.paper.cli.folders import OUT, RESULTS, Settings, records_of
 from lpunits.paper.report import markdown as document
 from lpunits.paper.report import page
+from lpunits.paper.report.parts import collect
 from lpunits.paper.search.display import duration
 from lpunits.paper.training.records import Records
 from lpunits.paper.training.trial import SCALES, Scale
@@ -49,7 +50,7 @@ def show(name: str) -> None:
         time = duration(60 * experiment.minutes[scale])
         rows.append([scale, str(len(trials)), str(done), time, state])
     tables.print_rows(["scale", "trials", "records", "time", "data"], rows, shrinks="data")
-    parts = page.collect([experiment], Records(RESULTS, OUT / "records"), REPORTED)
+    parts = collect([experiment], Records(RESULTS, OUT / "records"), REPORTED)
     tables.print_parts(parts[:1])
     if not parts:
         tables.print_shipped([experiment])
@@ -88,7 +89,7 @@ def report(
         store = Records(*dict.fromkeys(folders))
     else:
         store, scales = Records(records or RESULTS), (scale or "paper",)
-    parts = page.collect(wanted, store, scales, set_ or ())
+    parts = collect(wanted, store, scales, set_ or ())
     files = [folder / "search" / "studies.db" for folder in store.folders]
     urls = [storage] if storage else [f"sqlite:///{path}" for path in files if path.exists()]
     if urls:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from lpunits.paper import experiments
 from lpunits.paper.cli import tables
 from lpunits.paper.cli.folders import OUT, RESULTS, Settings, records_of, storage_of
-from lpunits.paper.report import page
+from lpunits.paper.report.parts import collect
 from lpunits.paper.report.section import Experiment
 from lpunits.paper.search.display import duration
 from lpunits.paper.search.engines import Ray, jobs_for
@@ -86,7 +86,7 @@ def run(
         return 0
     if from_search:
         _print_scores(wanted, store)
-    tables.print_parts(page.collect(chosen, store, (scale,), settings))
+    tables.print_parts(collect(chosen, store, (scale,), settings))
     if chosen and scale != "paper" and not RESULTS.is_dir():
         tables.print_shipped(chosen)
     print(f"{result}; records: {store.folders[0]}")

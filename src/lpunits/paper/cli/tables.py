@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from lpunits.paper.report import summary
-from lpunits.paper.report.page import Part
-from lpunits.paper.report.section import Experiment, Headline
+from lpunits.paper.report.parts import Part
+from lpunits.paper.report.section import Experiment
+from lpunits.paper.report.summary import Headline
 
 COLORS = {"reproduced": "green", "better": "green", "not reproduced": "red"}
 

@@ -6,17 +6,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lpunits import LpLinear, geometry
 from lpunits.paper.experiments.plane import order_name
+from lpunits.paper.report.figures import panels
 from lpunits.paper.report.section import Experiment, Picture, Section
 from lpunits.paper.training.trial import Result
 
 ORDERS = (1.0, 1.4, 2.0, 4.0, math.inf)
-INK = "#1a1a1a"  # on colours of its own a figure stays dark, whatever the page
+SHADES = ("#8f6be0", "#c45bbf", "#dd5f82", "#e5793e", "#c99212")  # all visible on dark and light
+INK = "#1a1a1a"  # on a coloured surface text stays dark, on light and dark pages
 # The unit of the second panel: its filters, its centres and its order.
 FILTERS, CENTERS, ORDER = ((0.9, 0.5), (-0.35, 0.8)), (0.3, 0.1), 4.0
 
@@ -35,8 +36,7 @@ def unit(
 
 def figure() -> Figure:
     """The shapes of several orders, and the response surface of one unit."""
-    fig = Figure(figsize=(9, 4.3), layout="constrained")
-    shapes, surface = fig.subplots(1, 2)
+    fig, (shapes, surface) = panels(1, 2, 4.5, 4.3, frame=True)
     _draw_shapes(shapes)
     _draw_surface(fig, surface)
     return fig
@@ -44,8 +44,7 @@ def figure() -> Figure:
 
 def _draw_shapes(axes: Axes) -> None:
     """Normalised norms agree where all projections are equal: the curves meet in four points."""
-    colors = colormaps["plasma"](np.linspace(0.1, 0.8, len(ORDERS)))
-    for order, color in zip(ORDERS, colors, strict=True):
+    for order, color in zip(ORDERS, SHADES, strict=True):
         shape = unit(((1.0, 0.0), (0.0, 1.0)), (0.0, 0.0), order)
         (curve,) = shape.curve(1.0, points=240)
         axes.plot(*curve.T, color=color, lw=2)
@@ -96,7 +95,7 @@ def section(results: Sequence[Result]) -> Section:
     drawn.append(unit(FILTERS, CENTERS, ORDER))
     worst = max(float(abs(u(curve) - 1).max()) for u in drawn for curve in u.curve(1.0))
     return Section(
-        f"Drawn with the unit itself: on the curves it has the value 1 to {worst:.0e}.",
+        f"Drawn with the unit itself: on the curves its value is 1, with an error of {worst:.0e}.",
         pictures=[
             Picture(
                 "fig1",
@@ -112,9 +111,8 @@ def section(results: Sequence[Result]) -> Section:
 EXPERIMENT = Experiment(
     name="fig1",
     title="Fig. 1b: the shape of a unit",
-    about="An Lp unit is a normalised norm of a group of projections. Its order p shapes the "
-    "region that it cuts out of the input: a diamond at p = 1, an ellipse at p = 2, a box at "
-    "p = ∞, where it is max pooling.",
+    about="An Lp unit is a normalised norm of a group of projections; its order p shapes the "
+    "region that it encloses: a diamond at p = 1, an ellipse at p = 2, a box at p = ∞.",
     trials=lambda scale: (),
     section=section,
     minutes={"smoke": 0, "quick": 0, "paper": 0},

@@ -32,7 +32,7 @@ def section(results: Sequence[Result]) -> Section:
         kinds = groups.setdefault(_net(r.config), {})
         kinds.setdefault(_kind(r.config), {})[r.trial.seed] = test_error(r)
     rows: list[list[str]] = []
-    found: dict[str, list[str]] = {}
+    judgements: dict[str, list[str]] = {}
     for net, errors in groups.items():
         learned = errors.pop(gem.LEARNED, {})
         for kind, fixed in errors.items():
@@ -40,7 +40,7 @@ def section(results: Sequence[Result]) -> Section:
             if not seeds:
                 continue
             differences = [learned[seed] - fixed[seed] for seed in seeds]
-            verdict = judged(differences)
+            verdict = effect(differences)
             name = f"{title(net)}, {_describe(net)}"
             rows.append(
                 [
@@ -52,50 +52,50 @@ def section(results: Sequence[Result]) -> Section:
                     verdict,
                 ]
             )
-            found.setdefault(verdict, []).append(f"{name}, against {kind}")
+            judgements.setdefault(verdict, []).append(f"{name}, against {kind}")
     if not rows:
         return Section("No net has been trained both with learned orders and without them so far.")
-    told = [
+    clauses = [
         f"{verdict} in {len(names)}" + f" ({'; '.join(names)})" * (verdict in ("helps", "harms"))
-        for verdict, names in sorted(found.items())
+        for verdict, names in sorted(judgements.items())
     ]
     head = ["net", "instead of learning", "error, learned p", "error without", "difference, points"]
     return Section(
-        f"Of {len(rows)} comparisons, learning the orders {', '.join(told)}.",
-        [Table([*head, "learning p"], rows, "Difference: learned minus fixed, seed by seed")],
+        f"Of {len(rows)} comparisons, learning the orders {', '.join(clauses)}.",
+        [Table([*head, "learning p"], rows, "Difference: learned minus fixed, seed by seed.")],
         notes=[
-            "It helps or harms if the 95% interval of the mean difference, by Student's t over the "
-            "seeds, leaves zero out. One seed cannot tell; and where there is no difference, one "
-            "comparison in twenty still finds some. A maxout unit is not only an Lp unit with "
-            "p = ∞: it takes no absolute value."
+            "Learning helps or harms if the 95 % confidence interval of the mean difference, by "
+            "Student's t over the seeds, does not contain zero. One seed is not enough. Where "
+            "there is no difference, one comparison in twenty still finds one.",
+            "A maxout unit is not just an Lp unit with p = ∞: it takes no absolute value.",
         ],
     )
 
 
-def judged(differences: Sequence[float]) -> str:
-    """What learning does, by a 95 % interval of the mean difference in error.
+def effect(differences: Sequence[float]) -> str:
+    """The effect of learning, by a 95 % confidence interval of the mean difference in error.
 
-    >>> judged([-0.02, -0.021, -0.019]), judged([-0.02, 0.01, 0.0]), judged([0.02])
-    ('helps', 'makes no difference that the seeds can tell', 'cannot be judged by one seed')
+    >>> effect([-0.02, -0.021, -0.019]), effect([-0.02, 0.01, 0.0]), effect([0.02])
+    ('helps', 'makes no significant difference', 'cannot be judged by one seed')
     """
     if len(differences) < 2:
         return "cannot be judged by one seed"
     mean, count = statistics.fmean(differences), len(differences)
     margin = student.ppf(0.975, count - 1) * statistics.stdev(differences) / math.sqrt(count)
     if abs(mean) <= margin:
-        return "makes no difference that the seeds can tell"
+        return "makes no significant difference"
     return "helps" if mean < 0 else "harms"
 
 
 def _kind(config: FeedForward | Convolutional) -> str:
-    """How it pools; empty for units that do not."""
+    """How it pools; empty for units that do not pool."""
     if isinstance(config, Convolutional):
         return gem.pool(config)
     return UNITS.get(config.activation, "")
 
 
 def _net(config: FeedForward | Convolutional) -> FeedForward | Convolutional:
-    """What nets have in common that differ in how they pool, and in the rate that suits it."""
+    """What nets have in common that differ in their pooling, and in the rate chosen for it."""
     if isinstance(config, Convolutional):
         return replace(config, order=3.0, learn_order=True)
     return replace(config, activation="lp", lr=0.0)

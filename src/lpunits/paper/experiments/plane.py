@@ -1,38 +1,43 @@
-"""What the figures of Section 4 share: a small net, fitted to a 2-D set by natural gradients."""
+"""What the figures of Section 4 share: a small net on 2-D data, and how it is drawn."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 
-from lpunits import MLP, LpLinear
+from lpunits import MLP, LpLinear, geometry
 from lpunits.optim import NaturalConjugateGradient
 from lpunits.paper import data, playground
-from lpunits.paper.report.figures import COLORS
+from lpunits.paper.report.figures import QUIET
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale
 
-GROUPED = ("lp", "l2", "maxout")  # two projections go into each of these units, into others one
-# Points keep out of the colours that stand for kinds of units; their markers differ, too.
-POINTS = ("#8f8f8f", "#b39b3e", "#5f8fa3")
-UNITS = (COLORS["lp"], "#aa4499")  # two Lp units in one picture
+GROUPED = ("lp", "l2", "maxout")  # these units pool two projections, the others have one
+# Visible on white and on near-black. The markers of the classes differ, too.
+POINTS = ("#4a90c8", "#d9605a", "#4d9f62")
+UNITS = ("#a04fc4", "#0f9e90")  # two Lp units in one picture
+Extent = tuple[float, float, float, float]  # left, right, bottom, top
+EXTENT = (-4.2, 4.2, -3.4, 3.4)  # of the Gaussian classes
 CLASSES = {"two-gaussians": 2, "three-gaussians": 3, "curve": 2, "teacher": 2}
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A net with one hidden layer on a 2-D set.
+    """A net with one hidden layer on 2-D data.
 
     Args:
-        data: The set, by its name in ``lpunits data``.
+        data: The dataset, by its name in ``lpunits data``.
         activation: The kind of the hidden units.
         projections: Of the hidden layer: as many units, or half as many if they pool pairs.
-        orders: Orders that stay as they are; if none are given, they start at 3 and are learned.
-        data_seed: Makes the points.
+        orders: Fixed orders; if none are given, orders start at 3 and are learned.
+        data_seed: The random seed of the points.
         points: How many to train on.
-        steps: Of natural conjugate gradient, at most; a stall ends it earlier.
+        steps: Of natural conjugate gradient, at most; it ends earlier if it makes no progress.
         loss: Stop at this loss; by default at zero training errors.
     """
 
@@ -47,14 +52,14 @@ class Plane:
 
     @property
     def label(self) -> str:
-        """What it is, in a few words."""
-        again = f" {self.data_seed}" if self.data_seed else ""
+        """A short description."""
+        draw = f" {self.data_seed}" if self.data_seed else ""
         orders = "".join(f" {order:g}" for order in self.orders)
-        return f"{self.data}{again}, {self.projections} projections, {self.activation}{orders}"
+        return f"{self.data}{draw}, {self.projections} projections, {self.activation}{orders}"
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The one."""
+        """Its dataset."""
         return (self.data,)
 
     multiplications = 0  # the net is so small that one thread is fastest
@@ -118,7 +123,7 @@ class Plane:
 def curve_net(
     activation: str, projections: int, scale: Scale, data: str = "curve", data_seed: int = 0
 ) -> Plane:
-    """A net of Fig. 4; at ``smoke`` it sees few points, for a few steps."""
+    """A net of Fig. 4; at the scale smoke it has 300 points and 15 steps."""
     if scale == "smoke":
         return Plane(data, activation, projections, data_seed=data_seed, points=300, steps=15)
     return Plane(data, activation, projections, data_seed=data_seed)
@@ -128,7 +133,7 @@ def trained(result: Result) -> MLP:
     """The net of a record."""
     net: MLP = result.config.net()
     saved = {name: torch.tensor(value) for name, value in result.outcome["net"].items()}
-    net.load_state_dict(saved, strict=False)  # orders that stay are in the config
+    net.load_state_dict(saved, strict=False)  # fixed orders are in the config
     return net
 
 
@@ -143,6 +148,86 @@ def playground_link(*results: Result) -> str:
 def best(results: Iterable[Result]) -> Result:
     """The result with the fewest training errors; of those, the one with the lowest loss."""
     return min(results, key=lambda r: (r.outcome["train_errors"], r.outcome["loss"]))
+
+
+def choose(results: Sequence[Result], configs: Iterable[Plane]) -> list[Result]:
+    """The :func:`best` result of each config that has been run."""
+    found = ([r for r in results if r.config == config] for config in configs)
+    return [best(some) for some in found if some]
+
+
+def compact(results: Sequence[Result], chosen: Result) -> Result:
+    """Of the nets with as few training errors as the chosen one, that with the smallest shapes."""
+    if chosen.config.activation != "lp":
+        return chosen
+    errors = chosen.outcome["train_errors"]
+    alike = (r for r in results if r.config == chosen.config)
+    equal = [r for r in alike if r.outcome["train_errors"] == errors]
+
+    def size(result: Result) -> float:
+        """The longest side of the boxes around the shapes."""
+        return max(float(np.ptp(curve, axis=0).max()) for curve in outlines(result))
+
+    return min(equal, key=size)
+
+
+def outlines(result: Result) -> list[geometry.Points]:
+    """The superellipse of each Lp unit of a net, at its level on the boundary."""
+    net = trained(result)
+    levels = geometry.levels(net, EXTENT)
+    return [
+        curve
+        for unit, level in zip(geometry.units(net), levels, strict=True)
+        for curve in unit.curve(level, reach=100.0)
+    ]
+
+
+def around(shown: Sequence[Result], most: float) -> Extent:
+    """A part of the plane with all points and all shapes, at most ``most`` times :data:`EXTENT`."""
+    ends = np.array(EXTENT)
+    for result in shown:
+        if result.config.activation == "lp":
+            for curve in outlines(result):
+                ends[::2] = np.minimum(ends[::2], curve.min(0) - 0.3)
+                ends[1::2] = np.maximum(ends[1::2], curve.max(0) + 0.3)
+    left, right, bottom, top = np.clip(
+        ends, -most * abs(np.array(EXTENT)), most * abs(np.array(EXTENT))
+    )
+    return float(left), float(right), float(bottom), float(top)
+
+
+def draw(axes: Axes, result: Result, extent: Extent, most: int, *, shapes: bool = True) -> None:
+    """Draw the points, the region of each class, the boundary, and the Lp units of a trained net.
+
+    Args:
+        axes: Where to draw.
+        result: The trained net.
+        extent: The part of the plane to draw.
+        most: Draw so many points at most.
+        shapes: Draw the superellipse of each unit; its centre and axes are always drawn.
+    """
+    config, net = result.config, trained(result)
+    axes.set(aspect="equal", xticks=[], yticks=[], xlim=extent[:2], ylim=extent[2:])
+    axes.spines[:].set_color(QUIET)
+    x, y = (torch.linspace(*ends, 300) for ends in (extent[:2], extent[2:]))
+    with torch.no_grad():
+        scores = net(torch.cartesian_prod(x, y))
+    classes = (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
+    tints = np.array([to_rgba(color, 0.16) for color in POINTS])
+    image = tints[classes.reshape(300, 300).T]
+    axes.imshow(image, origin="lower", extent=extent, interpolation="nearest")
+    train = data.load(config.data, points=config.points, seed=config.data_seed).train
+    geometry.draw_points(axes, train.features, train.targets, POINTS[: CLASSES[config.data]], most)
+    geometry.draw_boundary(axes, net, extent)
+    if config.activation == "lp":
+        found = zip(geometry.units(net), geometry.levels(net, extent), UNITS, strict=False)
+        for unit, level, color in found:
+            geometry.draw_unit(axes, unit, level, color=color, shape=shapes)
+            if shapes:
+                axes.plot([], [], "--", color=color, label=f"p = {order_name(unit.order)}")
+        if shapes:
+            below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": 2}
+            axes.legend(**below, frameon=False, labelcolor="linecolor")
 
 
 def order_name(p: float) -> str:

@@ -1,34 +1,39 @@
-"""Table 1 and Fig. 5: where the orders of single-layer nets go, on different data."""
+"""Table 1 and Fig. 5: the learned orders of single-layer nets, on different data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import comb
+from statistics import fmean
 
 import numpy as np
 import torch
 from scipy.signal import find_peaks
 from scipy.stats import gaussian_kde, ks_2samp
 
-from lpunits.paper.report.outcomes import (
-    PAPER_ORDERS,
-    by_data,
-    drawn_orders,
-    moved,
-    orders,
-    papers,
-    test_error,
-)
-from lpunits.paper.report.section import Experiment, Headline, Picture, Section, Table
+from lpunits.paper.report import outcomes
+from lpunits.paper.report.outcomes import PAPER_ORDERS, by_data, order_mean, order_std, orders
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.summary import Headline, holds
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.recipes import table1
 from lpunits.paper.training.trial import Result, Scale, Trial
 
-# With three nets of each, no exchange of nets could tell two data sets apart.
+# With three nets of each, no exchange of nets can show that two datasets differ.
 SEEDS = {"smoke": 2, "quick": 4, "paper": 5}
 SLOW = {"pentomino": 3}  # at the scale paper, where a net takes ten minutes
-TOLD_APART = 0.05
+LEVEL = 0.05  # of significance
+HEAD = (
+    "data",
+    "paper: mean ± std over units",
+    "initial order",
+    "mean order",
+    "std over units",
+    "mean movement",
+    "modes, net by net",
+    "test error",
+)
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -44,64 +49,49 @@ def trials(scale: Scale) -> list[Trial]:
 def section(results: Sequence[Result]) -> Section:
     """Mean and spread of the orders on each dataset, and whether they differ."""
     groups = by_data(results)
-    rows, short = [], []
+    rows, summary = [], []
     for name, found in groups:
-        means = [orders(r).mean().item() for r in found]
-        stds = [orders(r).std(correction=0).item() for r in found]
+        means, stds = [order_mean(r) for r in found], [order_std(r) for r in found]
         start = orders(found[0], "initial").mean().item()
-        claimed = papers(PAPER_ORDERS, found[0].config.data)
-        ours = f"{np.mean(means):.2f} ± {np.mean(stds):.2f} (n = {len(found)}), from {start:g}"
-        what = f"orders of one layer on {name}, mean ± std over its units"
-        short.append(Headline(what, claimed, ours))
+        data = found[0].config.data
+        paper = outcomes.paper_value(PAPER_ORDERS, data)
+        ours = f"{fmean(means):.2f} ± {fmean(stds):.2f} (n = {len(found)})"
+        what = f"Table 1: orders on {name}, mean ± std over the units"
+        why = f"all orders start at {start:g}"
+        row = outcomes.headline(what, data, paper, fmean(means), ours, why, error=False)
+        summary += [row] if row else []
+        modes_found = ", ".join(str(modes(r)) for r in found)
+        moved = spread([outcomes.movement(r) for r in found])
+        test, _ = outcomes.errors(found)
         rows.append(
-            [
-                name,
-                claimed,
-                f"{start:.2f}",
-                spread(means),
-                spread(stds),
-                spread([moved(r) for r in found]),
-                ", ".join(str(modes(r)) for r in found),
-                spread([test_error(r) for r in found], ".2%"),
-            ]
+            [name, paper, f"{start:.2f}", spread(means), spread(stds), moved, modes_found, test]
         )
-    head = [
-        "data",
-        "paper: mean ± std over units",
-        "start",
-        "mean order",
-        "std over units",
-        "mean movement",
-        "modes, net by net",
-        "test error",
-    ]
-    alt = (
-        "Histograms of the learned orders on a logarithmic axis, beside the start of all units; "
-        f"one panel for each of {', '.join(name for name, _ in groups)}"
-    )
+    names = ", ".join(name for name, _ in groups)
+    alt = f"Histograms of the learned orders beside the initial order, a panel for each of {names}"
     pairs = [Pair(*a, *b) for a, b in combinations(groups, 2)]
-    tables = [Table(head, rows, "± is the standard deviation over seeds, n their number")]
-    if pairs:
-        tables.append(_distances(pairs))
+    tables = [Table(HEAD, rows, "± is the standard deviation over seeds, n their number.")]
+    tables += [_distances(pairs)] if pairs else []
+    claims = [_claim_1(groups, pairs), _claim_2(groups), _two_modes(groups)]
     return Section(
-        f"{_claim_1(groups, pairs)} {_claim_2(groups)} {_modes(groups)}",
+        " ".join(sentence for sentence, _ in claims),
         tables,
-        [Picture("fig5", drawn_orders(groups), alt, "All units of all seeds (Fig. 5).")],
+        [Picture("fig5", outcomes.orders_figure(groups), alt, "All units of all seeds (Fig. 5).")],
         [
-            "The units of one net learn together, so they are no independent sample, and a "
-            "Kolmogorov-Smirnov test over units would be far too sure. Here whole nets are "
-            "exchanged between two data sets, in every possible way: p is the fraction of ways "
-            "that bring the distance to what it is or beyond.",
+            "The units of one net learn together, so they are not an independent sample: a "
+            "Kolmogorov-Smirnov test over units would be far too confident. The test is a "
+            "permutation test that exchanges whole nets between two datasets, in every possible "
+            "way: p is the fraction of exchanges with at least the observed distance.",
             "Modes are the maxima of a Gaussian kernel density of the logarithms of a net's "
-            "orders (Silverman's bandwidth) that stand out by at least a twentieth of the highest.",
+            "orders (Silverman's bandwidth) with a prominence of at least a twentieth of the "
+            "highest.",
         ],
-        short,
+        [*(row for _, row in claims if row), *summary],
     )
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The nets of two data sets, and how far apart the distributions of their orders are."""
+    """The nets of two datasets, and the distance between the distributions of their orders."""
 
     name: str
     nets: Sequence[Result]
@@ -110,18 +100,18 @@ class Pair:
 
     @cached_property
     def distance(self) -> float:
-        """Kolmogorov and Smirnov's, between all units of the one and all of the other."""
+        """The Kolmogorov-Smirnov distance between all units of the one and all of the other."""
         return _distance(self.nets, self.other_nets)
 
     @property
     def between_seeds(self) -> list[float]:
-        """The distances of every two nets of one data set."""
+        """The distances of every two nets of one dataset."""
         pairs = (*combinations(self.nets, 2), *combinations(self.other_nets, 2))
         return [_distance([a], [b]) for a, b in pairs]
 
     @cached_property
     def p(self) -> float:
-        """How likely so large a distance is if the data set does not matter."""
+        """The probability of so large a distance if the dataset does not matter."""
         every, first = [*self.nets, *self.other_nets], len(self.nets)
         exchanges = [
             _distance([every[i] for i in ours], [r for i, r in enumerate(every) if i not in ours])
@@ -145,17 +135,12 @@ def _distances(pairs: Sequence[Pair]) -> Table:
     rows = []
     for pair in pairs:
         seeds = pair.between_seeds
-        rows.append(
-            [
-                f"{pair.name} and {pair.other_name}",
-                f"{pair.distance:.2f}",
-                f"{max(seeds):.2f}" if seeds else "one net each",
-                f"{pair.p:.3f}",
-                f"{pair.least_p:.3f}",
-            ]
-        )
+        numbers = [f"{pair.p:.3f}", f"{pair.least_p:.3f}"]
+        largest = f"{max(seeds):.2f}" if seeds else "one net each"
+        names = f"{pair.name} and {pair.other_name}"
+        rows.append([names, f"{pair.distance:.2f}", largest, *numbers])
     head = ["data", "KS distance", "largest between two seeds", "p", "smallest p possible"]
-    return Table(head, rows, "Do the orders differ between data sets? Whole nets are exchanged")
+    return Table(head, rows, "Do the orders differ between datasets? A permutation test over nets.")
 
 
 def modes(result: Result) -> int:
@@ -169,56 +154,71 @@ def modes(result: Result) -> int:
     return len(find_peaks(density, prominence=density.max() / 20)[0])
 
 
-def _claim_1(groups: Sequence[tuple[str, Sequence[Result]]], pairs: Sequence[Pair]) -> str:
+Groups = Sequence[tuple[str, Sequence[Result]]]
+Claim = tuple[str, Headline | None]  # a sentence, and a row of the summary
+
+
+def _claim_1(groups: Groups, pairs: Sequence[Pair]) -> Claim:
     """Orders differ between datasets."""
-    claim = "Claim 1, that orders differ between data sets,"
+    claim = "Claim 1, that orders differ between datasets,"
     if not pairs:
-        return f"{claim} needs more than {groups[0][0]}."
-    able = [pair for pair in pairs if pair.least_p <= TOLD_APART]
+        return f"{claim} needs more than {groups[0][0]}.", None
+    able = [pair for pair in pairs if pair.least_p <= LEVEL]
     if not able:
-        return (
-            f"{claim} cannot be judged by so few nets: however much they differ, p cannot be below "
-            f"{min(pair.least_p for pair in pairs):.2g}."
-        )
-    told = [pair for pair in able if pair.p <= TOLD_APART]
-    judged = "holds" if len(told) == len(able) else "does not hold for every pair"
-    return (
-        f"{claim} {judged}: {len(told)} of {len(able)} pairs of data sets are told apart "
-        f"(p ≤ {TOLD_APART}; the largest is {max(pair.p for pair in able):.2g}, the smallest "
-        f"possible {min(pair.least_p for pair in able):.2g}); the distances are from "
-        f"{min(pair.distance for pair in able):.2f} to {max(pair.distance for pair in able):.2f}."
+        least = min(pair.least_p for pair in pairs)
+        return f"{claim} cannot be judged with so few nets: p cannot be below {least:.2g}.", None
+    differ = [pair for pair in able if pair.p <= LEVEL]
+    every = len(differ) == len(able)
+    count = f"{len(differ)} of {len(able)} pairs of datasets"
+    largest, least = max(pair.p for pair in able), min(pair.least_p for pair in able)
+    distances = [pair.distance for pair in able]
+    sentence = (
+        f"{claim} {'holds' if every else 'does not hold for every pair'}: {count} differ "
+        f"significantly (p ≤ {LEVEL}; the largest is {largest:.2g}, the smallest possible "
+        f"{least:.2g}), at distances from {min(distances):.2f} to {max(distances):.2f}."
     )
+    what = "Claim 1: orders differ between datasets"
+    why = f"permutation test over whole nets, largest p {largest:.2g}"
+    return sentence, Headline(what, "they do", f"{count} differ", holds(every), why)
 
 
-def _modes(groups: Sequence[tuple[str, Sequence[Result]]]) -> str:
-    """One mode or more, by data set; the paper has two on Pentomino."""
-    told = []
-    for name, found in groups:
-        counts = [modes(r) for r in found]
-        two = sum(count > 1 for count in counts)
-        told.append(f"in {two} of {len(counts)} nets on {name}")
-    return f"The orders have more than one mode {', '.join(told)} (the paper: two on Pentomino)."
+def _claim_2(groups: Groups) -> Claim:
+    """Orders of one net differ: all units start with the same order, so any spread is learned."""
+    spreads = {name: [order_std(r) for r in found] for name, found in groups}
+    narrow = [name for name, stds in spreads.items() if min(stds) < 0.05]
+    ranges = ", ".join(f"{min(s):.2f} to {max(s):.2f} on {name}" for name, s in spreads.items())
+    judged = f"does not hold on {', '.join(narrow)}" if narrow else "holds"
+    sentence = (
+        f"Claim 2, that the units of one net learn different orders, {judged}: from one common "
+        f"initial order the standard deviation grew to {ranges}."
+    )
+    what = "Claim 2: orders differ within a net"
+    smallest = f"std at least {min(min(s) for s in spreads.values()):.2f} in every net"
+    why = "all units of a net start with the same order"
+    return sentence, Headline(what, "they do", smallest, holds(not narrow), why)
 
 
-def _claim_2(groups: Sequence[tuple[str, Sequence[Result]]]) -> str:
-    """Orders of one net differ: every unit starts from the same, so any spread is learned."""
-    low, high = {}, {}
-    for name, found in groups:
-        stds = [orders(r).std(correction=0).item() for r in found]
-        low[name], high[name] = min(stds), max(stds)
-    narrow = [name for name in low if low[name] < 0.05]
-    text = "Claim 2, that the units of one net take different orders, "
-    text += f"does not hold on {', '.join(narrow)}: " if narrow else "holds: "
-    ranges = (f"{low[n]:.2f} to {high[n]:.2f} on {n}" for n in low)
-    return f"{text}from one common start the standard deviation went to {', '.join(ranges)}."
+def _two_modes(groups: Groups) -> Claim:
+    """One mode or more, by dataset; the paper has two on Pentomino."""
+    counts = {name: [modes(r) for r in found] for name, found in groups}
+    several = {name: sum(n > 1 for n in found) for name, found in counts.items()}
+    clauses = ", ".join(f"in {several[n]} of {len(counts[n])} nets on {n}" for n in counts)
+    sentence = f"The orders have more than one mode {clauses} (the paper: two on Pentomino)."
+    name = next((name for name, found in groups if found[0].config.data == "pentomino"), None)
+    if name is None:
+        return sentence, None
+    ours = f"more than one mode in {several[name]} of {len(counts[name])} nets"
+    every = several[name] == len(counts[name])
+    why = "weight decay removes most units; their orders stay near the start"
+    what = f"Fig. 5: the orders on {name} have two modes"
+    return sentence, Headline(what, "two modes", ours, holds(every), why)
 
 
 EXPERIMENT = Experiment(
     name="table1",
     title="Table 1 and Fig. 5: the orders of single-layer nets",
-    about="Nets with one layer of Lp units learn the orders of their units. The paper claims that "
-    "the best orders differ from one data set to another (claim 1), and from unit to unit within "
-    "one net (claim 2).",
+    about="Nets with one layer of Lp units learn the orders of their units; the paper claims that "
+    "orders differ between datasets (claim 1) and within one net (claim 2).",
     trials=trials,
     section=section,
     minutes={"smoke": 0.2, "quick": 0.7, "paper": 60},

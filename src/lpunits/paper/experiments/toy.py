@@ -1,10 +1,10 @@
 """A toy with a known answer: does a unit find the order of the norm that made the data?
 
-Two classes lie inside and outside a superellipse, turned, stretched and shifted. One Lp unit with
-two filters, which starts at p = 2, has to find axes, centre and order from 2000 labelled points.
-In the plane a superellipse of order p looks much like one of the dual order p / (p - 1) turned by
-45 degrees (at 1 and inf both are squares), so training may end in that shape: of several starts the
-one with the lowest training loss is taken.
+Two classes lie inside and outside a superellipse that is rotated, stretched and shifted. One Lp
+unit with two filters and an initial order of 2 learns axes, centre and order from 2000 points.
+In the plane a superellipse of order p is close to one of the dual order p / (p - 1) rotated by
+45 degrees (at 1 and inf both are squares), so training may end in that shape: of several random
+starts the one with the lowest training loss is taken.
 """
 
 import math
@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from lpunits import MLP, lp_pool
-from lpunits.paper.report.figures import COLORS, QUIET
+from lpunits import MLP, geometry, lp_pool
+from lpunits.paper.experiments.plane import POINTS
+from lpunits.paper.report.figures import QUIET, panels
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.job import Job
@@ -29,7 +30,7 @@ ORDERS = (1.2, 2.0, 4.0, 10.0)
 
 @dataclass(frozen=True)
 class Toy:
-    """One data set, made by the seed, and how a unit is fitted to it."""
+    """One dataset, made by the seed, and how a unit is fitted to it."""
 
     order: float
     starts: int = 8
@@ -40,18 +41,18 @@ class Toy:
 
     @property
     def label(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
         return f"a norm of order {self.order:g}"
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """It makes its own data."""
+        """None: it makes its own data."""
         return ()
 
     multiplications = 0  # the net is so small that one thread is fastest
 
     def run(self, seed: int, job: Job) -> dict[str, Any]:
-        """The best of several starts on one data set."""
+        """The best of several random starts on one dataset."""
         x, y = self.data(seed)
         nets, losses = [], []
         for start in range(self.starts):
@@ -83,7 +84,7 @@ class Toy:
         return x, (lp_pool(z, self.order) > 0.75).long()
 
     def fit(self, x: Tensor, y: Tensor, start: int) -> tuple[float, MLP]:
-        """Training loss and net after L-BFGS from one start."""
+        """Training loss and net after L-BFGS from one random start."""
         torch.manual_seed(start)
         net = self.net()
         optimizer = torch.optim.LBFGS(
@@ -106,7 +107,7 @@ class Toy:
 
 
 def trials(scale: Scale) -> list[Trial]:
-    """Three data sets of each order."""
+    """Several datasets of each order."""
     if scale == "smoke":
         return [Trial(Toy(p, starts=1, iterations=60), seed) for p in (2.0, 4.0) for seed in (0, 1)]
     seeds = range(3 if scale == "quick" else 10)
@@ -126,40 +127,38 @@ def section(results: Sequence[Result]) -> Section:
         rows.append([f"{order:g}", spread(learned), mistakes, spread(errors, ".2%")])
     far = max(off, key=lambda order: off[order])
     close = [order for order in orders if off[order] < 0.1]
-    verdict = (
-        f"For {len(close)} of {len(orders)} orders the mean learned order is within 10 % of the "
-        f"one that made the data; the farthest, {off[far]:.0%} off, is that of p = {far:g}."
-    )
     config = results[0].config
     note = (
-        f"Not in the paper: a check with a known answer. Best of {config.starts} starts by "
-        f"training loss on {config.points:,} points, tested on {config.test_points:,} new ones."
+        f"The best of {config.starts} random starts by training loss, on {config.points:,} points; "
+        f"tested on {config.test_points:,} new ones."
     )
     head = ["true order", "learned order", "training errors", "test error"]
-    picture = Picture(
-        "toy", figure(results, orders), "Data sets, each with the boundary found by one Lp unit"
+    alt = "Datasets, each with the boundary that one Lp unit learned"
+    return Section(
+        f"For {len(close)} of {len(orders)} orders the mean learned order is within 10 % of the "
+        f"true one. The largest deviation, {off[far]:.0%}, is at p = {far:g}.",
+        [Table(head, rows)],
+        [Picture("toy", figure(results, orders), alt)],
+        [note],
     )
-    return Section(verdict, [Table(head, rows)], [picture], [note])
 
 
 def figure(results: Sequence[Result], orders: Sequence[float]) -> Figure:
-    """One panel per order: the data, and the boundary that the unit found."""
-    fig = Figure(figsize=(2.75 * len(orders), 3.2), layout="constrained")
+    """One panel per order: the data, and the learned boundary."""
+    fig, drawn = panels(1, len(orders), 2.75, 3.2, frame=True)
     grid = torch.linspace(-1.5, 1.5, 301, dtype=torch.float64)
     xy = torch.cartesian_prod(grid, grid)
-    panels = fig.subplots(1, len(orders), squeeze=False)[0]
-    for axes, order in zip(panels, orders, strict=True):
+    for axes, order in zip(drawn, orders, strict=True):
         result = next(r for r in results if r.config.order == order)
         x, y = result.config.data(result.trial.seed)
-        for label, color, marker in ((0, COLORS["maxout"], "o"), (1, COLORS["lp"], "x")):
-            shown = x[:600][y[:600] == label].numpy().T
-            axes.scatter(*shown, s=7, color=color, marker=marker, lw=0.7, alpha=0.7)
+        geometry.draw_points(axes, x, y, POINTS[:2], 500)
         net = result.config.net()
         saved = result.outcome["net"]
         net.load_state_dict({k: torch.tensor(v, dtype=torch.float64) for k, v in saved.items()})
         score = (net(xy) @ torch.tensor([-1.0, 1.0]).double()).detach().reshape(301, 301)
-        axes.contour(grid.numpy(), grid.numpy(), score.T.numpy(), [0], colors=QUIET)
+        axes.contour(grid.numpy(), grid.numpy(), score.T.numpy(), [0], colors="black")
         axes.set(aspect="equal", xticks=[], yticks=[])
+        axes.spines[:].set_color(QUIET)
         learned = result.outcome["learned_order"]
         axes.set_title(f"made with p = {order:g}, learned {learned:.2f}", fontsize=10)
     return fig
@@ -168,8 +167,8 @@ def figure(results: Sequence[Result], orders: Sequence[float]) -> Figure:
 EXPERIMENT = Experiment(
     name="toy",
     title="Learning the order of a known norm",
-    about="Two classes, inside and outside a turned, stretched and shifted superellipse. One Lp "
-    "unit with two filters starts at p = 2 and learns axes, centre and order.",
+    about="Not in the paper, a check with a known answer: one Lp unit with an initial order of 2 "
+    "learns axes, centre and order of the superellipse that separates two classes.",
     trials=trials,
     section=section,
     minutes={"smoke": 0.1, "quick": 1, "paper": 4},

@@ -1,6 +1,6 @@
-"""Equal budgets: every kind of units on every dataset, each after a search of its own.
+"""Equal budgets: every kind of unit on every dataset, each after a search of its own.
 
-Units that share the values which were found with one kind of them are not compared, that kind is.
+Hyperparameters that were chosen with one kind of unit favour that kind.
 """
 
 import statistics
@@ -16,14 +16,14 @@ from lpunits.paper.statistics import compare, spread
 
 @dataclass(frozen=True)
 class Contest:
-    """What the winners of searches of the same size have on test.
+    """The test numbers of the winners of searches of the same size.
 
     Args:
         data: The name of the dataset.
         budget: The size of each search.
         metric: What is compared: ``error`` or ``NLL``, lower is better.
-        form: How to write it.
-        tests: For each kind of units, ``lp`` among them, the number of every seed.
+        form: The format of its numbers.
+        tests: For each kind of unit, ``lp`` among them, the number of every seed.
     """
 
     data: str
@@ -34,11 +34,11 @@ class Contest:
 
 
 def section(contests: Sequence[Contest]) -> Section:
-    """A table and a panel for each metric, and how Lp units stand against the best of the others.
+    """A table and a panel for each metric, and how Lp units compare with the best of the others.
 
     >>> contest = Contest("A", "3 trials", "error", ".1%", {"lp": [0.1, 0.2], "relu": [0.4, 0.5]})
     >>> section([contest]).verdict
-    'On test Lp units are better than the best of the others on A (ReLU).'
+    'Lp units against the best other kind on the test set: better on A (ReLU).'
     """
     against: dict[str, list[str]] = {"lower": [], "not significantly different": [], "higher": []}
     for contest in contests:
@@ -46,32 +46,23 @@ def section(contests: Sequence[Contest]) -> Section:
         best = min(others, key=lambda kind: statistics.fmean(others[kind]))
         name = NAMES[best].partition(" (")[0]
         against[compare(ours, others[best])].append(f"{contest.data} ({name})")
-    words = {
-        "lower": "better than",
-        "not significantly different": "not significantly different from",
-        "higher": "worse than",
-    }
-    told = [
-        f"{words[how]} the best of the others on {', '.join(names)}"
-        for how, names in against.items()
-        if names
-    ]
-    by_metric = _by_metric(contests)
-    alt = "The test numbers of every kind of units, relative to the mean of Lp units"
-    caption = "A dot for each seed, a bar for the mean; left of the line is better than Lp units."
+    words = ("better", "no significant difference", "worse")
+    found = zip(words, against.values(), strict=True)
+    clauses = [f"{word} on {', '.join(names)}" for word, names in found if names]
+    by_metric: dict[str, list[Contest]] = {}
+    for contest in contests:
+        by_metric.setdefault(contest.metric, []).append(contest)
+    alt = "The test numbers of every kind of unit, relative to the mean of Lp units"
+    caption = "A dot for each seed, a bar for the mean. Left of the line is better than Lp units."
     return Section(
-        f"On test Lp units are {'; '.join(told)}.",
+        f"Lp units against the best other kind on the test set: {'; '.join(clauses)}.",
         [_table(metric, alike) for metric, alike in by_metric.items()],
         [Picture("equal-budgets", figure(by_metric), alt, caption)],
-        ["Two standard errors decide. All nets of a data set have about as many weights."],
+        [
+            "A difference is significant if it exceeds two standard errors.",
+            "All nets on one dataset have about the same number of weights.",
+        ],
     )
-
-
-def _by_metric(contests: Sequence[Contest]) -> dict[str, list[Contest]]:
-    found: dict[str, list[Contest]] = {}
-    for contest in contests:
-        found.setdefault(contest.metric, []).append(contest)
-    return found
 
 
 def _table(metric: str, contests: Sequence[Contest]) -> Table:
@@ -85,7 +76,7 @@ def _table(metric: str, contests: Sequence[Contest]) -> Table:
 
 
 def figure(by_metric: Mapping[str, Sequence[Contest]]) -> Figure:
-    """A panel for each metric, a line for each dataset: all seeds relative to the mean of Lp's."""
+    """A panel for each metric, a line for each dataset: all seeds relative to the mean of Lp."""
     lines = max(map(len, by_metric.values()))
     fig = Figure(figsize=(10, 1.3 + 0.75 * lines), layout="constrained")
     bars = {}
@@ -99,9 +90,8 @@ def figure(by_metric: Mapping[str, Sequence[Contest]]) -> Figure:
                 mean, y = statistics.fmean(above), line + 0.6 * ((place + 0.5) / len(kinds) - 0.5)
                 color = COLORS[kind]
                 axes.plot(above, [y] * len(above), "o", ms=5, color=color, alpha=0.7)
-                bars[NAMES[kind]] = axes.plot([mean] * 2, [y - 0.08, y + 0.08], color=color, lw=3)[
-                    0
-                ]
+                ends = [y - 0.08, y + 0.08]
+                bars[NAMES[kind]] = axes.plot([mean, mean], ends, color=color, lw=3)[0]
         axes.axvline(0, color=QUIET, lw=1, ls="--")
         axes.set_yticks(range(len(contests)), [contest.data for contest in contests])
         axes.set_ylim(len(contests) - 0.5, -0.5)

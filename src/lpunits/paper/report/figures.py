@@ -1,17 +1,18 @@
-"""What the figures of the report share: one colour for one thing, and histograms of orders.
+"""What the figures of the report share: colours, names, panels, and histograms of orders.
 
-Draw with matplotlib's defaults on a ``Figure(layout="constrained")``: in the page black becomes the
-colour of the text and the backgrounds become clear, so that a figure is readable on light and dark.
+In the page black becomes the colour of the text and backgrounds become transparent, so that a
+figure is readable on light and on dark.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import NullFormatter
 
-# Okabe and Ito's colours: told apart by the colour-blind, visible on white and on near-black.
+# Okabe and Ito's colours: safe for the colour-blind, visible on white and on near-black.
 COLORS = {
     "lp": "#1f83c6",
     "l2": "#56b4e9",
@@ -30,28 +31,42 @@ NAMES = {
     "tanh": "tanh",
     "gru": "GRU",
 }
-QUIET = "#888888"  # what is there for comparison: the start, the paper's value
+QUIET = "#888888"  # for comparison: the initial order, the paper's value
+
+
+def panels(
+    rows: int, columns: int, width: float, height: float, *, frame: bool = False, share: str = ""
+) -> tuple[Figure, list[Axes]]:
+    """A figure of panels of one size in inches; ``share`` names the axes that they share."""
+    fig = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    grid = fig.subplots(rows, columns, squeeze=False, sharex="x" in share, sharey="y" in share)
+    found: list[Axes] = list(grid.flat)
+    for axes in found:
+        axes.spines[["top", "right"]].set_visible(frame)
+    return fig, found
 
 
 def order_histograms(
     learned: Mapping[str, npt.NDArray[np.float64]], starts: Mapping[str, float]
 ) -> Figure:
-    """A panel for each name: its learned orders and their start, all on one logarithmic axis."""
+    """A panel for each name: its learned orders and their initial value, on a logarithmic axis.
+
+    As in the paper, the number of units is on a logarithmic axis, too: rare orders stay visible.
+    """
     every = np.concatenate([*learned.values(), list(starts.values())])
     low, high = every.min() / 1.05, every.max() * 1.05
     edges = np.geomspace(low, high, 61)
-    fig = Figure(figsize=(8, 1.1 + 1.5 * len(learned)), layout="constrained")
-    panels = fig.subplots(len(learned), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, (name, values) in zip(panels, learned.items(), strict=True):
-        axes.hist(values, edges, color=COLORS["lp"], label="learned")
-        axes.axvline(starts[name], color=QUIET, lw=2, ls="--", label="start of every unit")
+    fig, drawn = panels(len(learned), 1, 8, 1.8, share="x")
+    for axes, (name, values) in zip(drawn, learned.items(), strict=True):
+        axes.hist(values, edges.tolist(), color=COLORS["lp"], label="learned")
+        axes.axvline(starts[name], color=QUIET, lw=2, ls="--", label="initial")
         axes.set_title(name, loc="left", fontsize=10)
-        axes.set(xscale="log", xlim=(low, high), ylabel="units")
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(0.7, None), ylabel="units")
+        axes.yaxis.set_major_formatter("{x:g}")
     ticks = [t for t in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 15, 20, 40) if low <= t <= high]
-    panels[-1].set_xticks(ticks)
-    panels[-1].xaxis.set_major_formatter(ScalarFormatter())
-    panels[-1].xaxis.set_minor_formatter(NullFormatter())
-    panels[-1].set_xlabel("order p")
-    panels[0].legend(frameon=False, fontsize=9)
+    drawn[-1].set_xticks(ticks)
+    drawn[-1].xaxis.set_major_formatter("{x:g}")
+    drawn[-1].xaxis.set_minor_formatter(NullFormatter())
+    drawn[-1].set_xlabel("order p")
+    drawn[0].legend(frameon=False, fontsize=9)
     return fig

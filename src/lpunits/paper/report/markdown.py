@@ -1,21 +1,25 @@
-"""Records of the scale paper to a page of the documentation: Markdown, and figures as SVG.
+"""The report as a page of the documentation: Markdown, and figures as SVG. Never trains.
 
-The same sections as the HTML page has, with a link to every record that a number was made from.
-Never trains; all that the page says comes from records, from the findings that lie beside them and
-from the experiments themselves.
+It has the same sections as the HTML page, and a link to every record.
 """
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
+import jinja2
+
 from lpunits.paper.files import write_atomically
-from lpunits.paper.report.page import ABOUT, Part, circumstances, headlines, svg
-from lpunits.paper.report.section import Experiment, Table
+from lpunits.paper.report import summary
+from lpunits.paper.report.page import ABOUT, RULE, TEMPLATES, svg
+from lpunits.paper.report.parts import Part, headlines, times
+from lpunits.paper.report.section import Experiment, Picture
 from lpunits.paper.training.records import Records
 
 MOST_LINKS = 30
+PACKAGE = Path("src") / "lpunits" / "paper" / "report"
 
 
 def write(
@@ -23,95 +27,91 @@ def write(
 ) -> Path:
     """Write the page, and its figures to ``images/<name of the page>`` beside it.
 
+    If the page is in a folder of a checkout of lpunits, the summary in its package is written, too.
+
     Args:
         page: The Markdown file.
         parts: What to show.
         store: All records of the parts.
-        missing: Experiments that have no record yet: the page says how long they take.
+        missing: Experiments without a record: the page says how long they take.
     """
-    parts = [part for part in parts if part.results]  # a drawing has no record
+    parts = [part for part in parts if part.results]  # Fig. 1 is drawn, it has no record
     images = page.parent / "images" / page.stem
     written = set()
-    body = []
-    for part in parts:
-        section, out = part.section, [f"## {_plain(part.experiment.title)}"]
-        out += [_plain(part.experiment.about), f"> {_plain(section.verdict)}"]
-        out += map(_table, section.tables)
-        for picture in section.pictures:
-            image = images / f"{picture.name}.svg"
-            write_atomically(image, svg(picture.figure).encode())
-            written.add(image)
-            out.append(f"![{_plain(picture.alt)}]({_link(image, page)})")
-            out += [f"*{_plain(picture.caption)}*"] * bool(picture.caption)
-        out += map(_plain, section.notes)
-        out.append(f"{_plain(circumstances(part))} Repeat: `{part.command}`")
-        out.append(f"Records: {_records(part, store, page)}.")
-        body.append("\n\n".join(out))
+
+    def image(picture: Picture) -> str:
+        path = images / f"{picture.name}.svg"
+        write_atomically(path, svg(picture.figure).encode())
+        written.add(path)
+        return _link(path, page)
+
+    environment = jinja2.Environment(
+        loader=TEMPLATES, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    titles = {part.experiment.name: part.experiment.title for part in parts}
+    environment.filters |= {
+        "text": _text,
+        "cell": lambda text: _text(text).replace("|", "\\|"),
+        "image": image,
+        "linked": lambda text: _linked(text, titles),
+    }
+    rows = headlines(parts)
+    text = environment.get_template("results.md").render(
+        about=ABOUT,
+        rule=RULE,
+        command=f"lpunits report --markdown {page.parent.name}/{page.name}",
+        headlines=rows,
+        findings=store.findings(),
+        parts=[(part, _records(part, store, page)) for part in parts],
+        times=times(parts, missing),
+    )
+    write_atomically(page, re.sub(r"\n{3,}", "\n\n", text).encode())
     for stale in set(images.glob("*.svg")) - written:
         stale.unlink()
-    head = [
-        "# Results",
-        f"{ABOUT} What was tried on the way: [reproduction](reproduction.md).",
-        f"This page is the output of `lpunits report --markdown {page.parent.name}/{page.name}`. "
-        "`lpunits run all --scale paper --jobs 2` repeats all experiments from nothing, and each "
-        "search has its own commands.",
-        *map(_table, headlines(parts)),
-        *(f"## {heading}\n\n{text}" for heading, text in store.findings().items()),
-        "## What was run",
-        _table(_times(parts, missing)),
-    ]
-    write_atomically(page, ("\n\n".join([*head, *body]) + "\n").encode())
+    if (package := page.resolve().parents[1] / PACKAGE).is_dir():
+        summary.write(rows, package)
     return page
 
 
-def _records(part: Part, store: Records, page: Path) -> str:
-    """Links to the records; to their folders, if there are very many."""
+def _records(part: Part, store: Records, page: Path) -> list[tuple[str, str]]:
+    """A row for each config, with a link for each seed; for each folder, if there are too many."""
     trials = {result.trial.key: result.trial for result in part.results}.values()
-    paths = [next(path for path in store.paths(t) if path.exists()) for t in trials]
+    paths = {t: next(path for path in store.paths(t) if path.exists()) for t in trials}
     if len(paths) > MOST_LINKS:
-        folders = sorted({_link(path.parent, page) for path in paths})
-        return f"{len(paths):,} in " + ", ".join(f"[{Path(f).name}]({f})" for f in folders)
-    links = zip(trials, paths, strict=True)
-    return "; ".join(f"[{_plain(trial.label)}]({_link(path, page)})" for trial, path in links)
-
-
-def _times(parts: Sequence[Part], missing: Sequence[Experiment]) -> Table:
-    """What has been run of each experiment, and how long it takes."""
-    rows = []
-    for part in parts:
-        records = {result.trial.key: result.record for result in part.results}
-        wanted = {trial.key for trial in part.wanted}
-        hours = sum(r["seconds"] * r["threads"] for r in records.values()) / 2 / 3600
-        rows.append(
-            [
-                part.experiment.title,
-                f"{len(records)} of {len(wanted)}",
-                f"{hours:.2f}",
-                _hours(part.experiment),
-            ]
-        )
-    rows += [[e.title, "not run", "", _hours(e)] for e in missing]
-    caption = "Hours on two cores; experiments share trials, which are counted in each of them"
-    return Table(["experiment", "trials", "hours so far", "hours for all trials"], rows, caption)
-
-
-def _hours(experiment: Experiment) -> str:
-    """The estimate; a search has none."""
-    minutes = experiment.minutes.get("paper")
-    return "" if minutes is None else f"{minutes / 60:.2f}"
-
-
-def _table(table: Table) -> str:
-    rows = [table.head, ["---"] * len(table.head), *table.rows]
-    text = "\n".join(f"| {' | '.join(map(_plain, row))} |" for row in rows)
-    return f"*{_plain(table.caption)}*\n\n{text}" if table.caption else text
+        folders = sorted(_link(path.parent, page) for path in paths.values())
+        return [
+            (f"{len(list(some)):,} records", f"[{Path(folder).name}]({folder})")
+            for folder, some in groupby(folders)
+        ]
+    return [
+        (label, " ".join(f"[{t.seed}]({_link(paths[t], page)})" for t in some))
+        for label, some in groupby(trials, lambda trial: trial.config.label)
+    ]
 
 
 def _link(file: Path, page: Path) -> str:
-    """The way from the page to a file."""
+    """The path from the page to a file."""
     return Path(os.path.relpath(file, page.parent)).as_posix()
 
 
-def _plain(text: str) -> str:
-    """The text without meaning to Markdown."""
-    return re.sub(r"([\\`*_<>|$\[\]])", r"\\\1", text)
+def _linked(text: str, titles: Mapping[str, str]) -> str:
+    """Markdown in which ``[[name]]`` is a link to the section of that experiment."""
+
+    def link(match: re.Match[str]) -> str:
+        title = titles.get(match[1], match[1])
+        anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+        label = title.partition(":")[0]
+        return f"[{label}](#{anchor})" if match[1] in titles else label
+
+    return re.sub(r"\[\[([\w-]+)\]\]", link, text)
+
+
+def _text(text: str) -> str:
+    r"""Text in which nothing but ```code``` and emphasis has a meaning to Markdown.
+
+    >>> print(_text("`a_b` is <not> a_b"))
+    `a_b` is \<not\> a\_b
+    """
+    pieces = text.split("`")
+    pieces[::2] = [re.sub(r"([\\_<>|$\[\]])", r"\\\1", piece) for piece in pieces[::2]]
+    return "`".join(pieces)

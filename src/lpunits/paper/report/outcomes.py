@@ -4,6 +4,7 @@ A stand-in for the paper's data (digits for MNIST, FER2013 for TFD) has numbers 
 stand beside the paper's, never in their place.
 """
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -12,8 +13,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lpunits.paper.report.figures import COLORS, NAMES, order_histograms
-from lpunits.paper.statistics import compare
+from lpunits.paper.report.figures import COLORS, NAMES, order_histograms, panels
+from lpunits.paper.report.summary import Headline, judge
+from lpunits.paper.statistics import compare, spread
 from lpunits.paper.training.classification import Training
 from lpunits.paper.training.trial import Result
 
@@ -52,12 +54,45 @@ def title(config: Training) -> str:
     return f"{TITLES.get(config.data, config.data)}{size}{columns}{inputs}"
 
 
-def papers(numbers: dict[str, str], data: str) -> str:
+def paper_value(numbers: Mapping[str, str], data: str) -> str:
     """The paper's number for a dataset, or for the one that it stands in for."""
     if data in numbers:
         return numbers[data]
-    other = STANDS_FOR.get(data)
+    other = STANDS_FOR.get(data, "")
     return f"{numbers[other]} on {TITLES[other]}" if other in numbers else "none"
+
+
+def paper_error(data: str, unit: str) -> str:
+    """The paper's test error of a kind of unit on a dataset."""
+    return paper_value({name: e[unit] for name, e in PAPER_ERROR.items() if unit in e}, data)
+
+
+def headline(
+    what: str, data: str, paper: str, ours: float, shown: str, why: str = "", *, error: bool = True
+) -> Headline | None:
+    """A row of the summary, if the paper has a number; a stand-in's number is never compared.
+
+    Args:
+        what: What was measured.
+        data: The dataset.
+        paper: What the paper writes.
+        ours: Our number, in the paper's unit.
+        shown: Our number, as it is shown.
+        why: What else the verdict rests on.
+        error: Whether lower is better.
+    """
+    if data in STANDS_FOR:
+        other = TITLES[STANDS_FOR[data]]
+        reason = "not public" if other == "TFD" else "a download"
+        reason = f"{other} is {reason}; {TITLES[data]} stands in, its numbers cannot be compared"
+        return Headline(what, paper, shown, "not reproduced", reason)
+    if not (number := re.match(r"[\d.]+", paper)):
+        return None
+    claimed = float(number[0])
+    distance = ours / claimed - 1
+    way = f"{abs(distance):.1%} {'above' if distance > 0 else 'below'} the paper's number"
+    verdict = judge(ours, claimed, lower_is_better=error)
+    return Headline(what, paper, shown, verdict, f"{way}{why and '; '}{why}")
 
 
 def test_error(result: Result) -> float:
@@ -66,14 +101,30 @@ def test_error(result: Result) -> float:
     return float(outcome.get("last_stage", outcome["metrics"])["test"]["error"])
 
 
+def errors(results: Sequence[Result]) -> list[str]:
+    """Test and validation error of several seeds, for a table."""
+    valid = [r.outcome["metrics"]["valid"]["error"] for r in results]
+    return [spread([test_error(r) for r in results], ".2%"), spread(valid, ".2%")]
+
+
 def orders(result: Result, when: str = "final") -> Tensor:
     """The orders of all units, ``initial`` or ``final``."""
     values = [float(p) for layer in result.outcome["orders"] for p in layer[when]]
     return torch.tensor(values, dtype=torch.float64)
 
 
-def moved(result: Result) -> float:
-    """How far the orders of a net went from their start, in the mean over the units."""
+def order_mean(result: Result) -> float:
+    """The mean order of a net."""
+    return orders(result).mean().item()
+
+
+def order_std(result: Result) -> float:
+    """The standard deviation of the orders over the units of a net."""
+    return orders(result).std(correction=0).item()
+
+
+def movement(result: Result) -> float:
+    """How far the orders of a net moved from their initial values, as a mean over the units."""
     return (orders(result) - orders(result, "initial")).abs().mean().item()
 
 
@@ -84,27 +135,34 @@ def by_data(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     return [(name, list(found)) for name, found in groupby(ordered, lambda r: title(r.config))]
 
 
+def by_unit(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results by their kind of unit, Lp first."""
+    found = {unit: [r for r in results if r.config.activation == unit] for unit in UNITS}
+    return {unit: some for unit, some in found.items() if some}
+
+
 def against_others(
-    name: str, errors: Mapping[str, Sequence[float]], net: str = "the Lp net", ours: str = "lp"
+    name: str, kinds: Mapping[str, Sequence[Result]], net: str = "the Lp net", ours: str = "lp"
 ) -> str:
-    """How the errors of one kind of net compare with those of each of the others, in a sentence."""
-    if ours not in errors:
+    """How the test errors of one kind of net compare with those of the others, in a sentence."""
+    if ours not in kinds:
         return f"On {name} {net} has not been run."
+    found = {kind: [test_error(r) for r in some] for kind, some in kinds.items()}
     against: dict[str, list[str]] = {}
-    for kind, found in errors.items():
+    for kind in found:
         if kind != ours:
-            against.setdefault(compare(errors[ours], found), []).append(NAMES.get(kind, kind))
+            how = compare(found[ours], found[kind])
+            against.setdefault(how, []).append(NAMES.get(kind, kind))
     words = {
         "lower": "lower than",
         "higher": "higher than",
         "not significantly different": "not significantly different from",
     }
-    parts = [f", {words[how]} {' and '.join(kinds)}" for how, kinds in against.items()]
-    mean = statistics.fmean(errors[ours])
-    return f"On {name} the error of {net} is {mean:.2%}{''.join(parts)}."
+    clauses = [f", {words[how]} {' and '.join(others)}" for how, others in against.items()]
+    return f"On {name} the error of {net} is {statistics.fmean(found[ours]):.2%}{''.join(clauses)}."
 
 
-def drawn_orders(groups: Sequence[tuple[str, Sequence[Result]]]) -> Figure:
+def orders_figure(groups: Sequence[tuple[str, Sequence[Result]]]) -> Figure:
     """Histograms of the orders of all units of all nets, a panel for each name."""
     return order_histograms(
         {name: torch.cat([orders(r) for r in found]).numpy() for name, found in groups},
@@ -112,22 +170,19 @@ def drawn_orders(groups: Sequence[tuple[str, Sequence[Result]]]) -> Figure:
     )
 
 
-def drawn_errors(results: Sequence[Result]) -> Figure:
+def errors_figure(results: Sequence[Result]) -> Figure:
     """A panel for each dataset: every run's test error."""
     groups = by_data(results)
-    fig = Figure(figsize=(1 + 2.6 * len(groups), 3), layout="constrained")
-    for axes, (name, found) in zip(
-        fig.subplots(1, len(groups), squeeze=False)[0], groups, strict=True
-    ):
-        units = [unit for unit in UNITS if any(r.config.activation == unit for r in found)]
-        for place, unit in enumerate(units):
-            errors = [100 * test_error(r) for r in found if r.config.activation == unit]
-            axes.plot([place] * len(errors), errors, "o", color=COLORS[unit], alpha=0.7)
-            mean = statistics.fmean(errors)
+    fig, drawn = panels(1, len(groups), 2.8, 3)
+    for axes, (name, found) in zip(drawn, groups, strict=True):
+        units = by_unit(found)
+        for place, (unit, some) in enumerate(units.items()):
+            values = [100 * test_error(r) for r in some]
+            axes.plot([place] * len(values), values, "o", color=COLORS[unit], alpha=0.7)
+            mean = statistics.fmean(values)
             axes.plot([place - 0.25, place + 0.25], [mean, mean], color=COLORS[unit], lw=2.5)
         axes.set_xticks(range(len(units)), [NAMES[unit].split(" ")[0] for unit in units])
         axes.set_xlim(-0.6, len(units) - 0.4)
-        axes.set_title(name, fontsize=10)
+        axes.set_title(name.replace(" and ", "\nand "), fontsize=10)
         axes.set_ylabel("test error, %")
-        axes.spines[["top", "right"]].set_visible(False)
     return fig

@@ -1,13 +1,13 @@
-"""Searches in the report: their best trials, what mattered, and what the winners have on test.
+"""Searches in the report: the winners, the best trials, and which hyperparameters mattered.
 
-The same search for several kinds of units is a family, and one part of the report: what units are
-worth is seen where each kind has had the same budget, and values of its own. The winners of all
-families together are the part that comes first.
+The same search for several kinds of unit is a family, and one part of the report: units are
+compared where each kind has had the same budget and hyperparameters of its own. The winners of all
+families together come first.
 """
 
 import math
-import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count, takewhile
@@ -22,7 +22,7 @@ from lpunits.paper.report import equal_budgets
 from lpunits.paper.report.equal_budgets import Contest
 from lpunits.paper.report.figures import COLORS, NAMES, QUIET
 from lpunits.paper.report.outcomes import TITLES
-from lpunits.paper.report.page import Part
+from lpunits.paper.report.parts import Part
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
 from lpunits.paper.search import spaces
 from lpunits.paper.search.study import TRIAL_SEED, Plan, Study, studies
@@ -30,9 +30,9 @@ from lpunits.paper.statistics import spread
 from lpunits.paper.training.records import Records
 from lpunits.paper.training.trial import Scale, Trial
 
-BEST = 5  # trials in the table of each kind of units
-UNITS = ("activation", "model")  # the fields of configs that name the kind of units
-ENOUGH = 4  # finished trials, before anything is said about what mattered
+BEST = 5  # trials in the table of each kind of unit
+UNITS = ("activation", "model")  # the fields of configs that name the kind of unit
+ENOUGH = 4  # finished trials, before importances are estimated
 
 
 def collect(storage: optuna.storages.RDBStorage, store: Records) -> list[Part]:
@@ -40,18 +40,23 @@ def collect(storage: optuna.storages.RDBStorage, store: Records) -> list[Part]:
     families: dict[Plan, list[Study]] = {}
     for study in studies(storage):
         if study.best() is not None:
-            families.setdefault(_whatever_units(study.plan), []).append(study)
-    scales = dict.fromkeys(plan.scale for plan in families)
-    together = (
-        _together(scale, [f for plan, f in families.items() if plan.scale == scale], store)
-        for scale in scales
-    )
-    parts = (_part(plan, family, store) for plan, family in families.items())
-    return [*filter(None, together), *parts]
+            others = [s for s in study.plan.settings if s.partition("=")[0].strip() not in UNITS]
+            plan = replace(study.plan, settings=tuple(sorted(others)))
+            families.setdefault(plan, []).append(study)
+    parts = []
+    for scale in dict.fromkeys(plan.scale for plan in families):
+        alike = [family for plan, family in families.items() if plan.scale == scale]
+        parts += _equal_budgets(scale, alike, store)
+    seen: Counter[str] = Counter()
+    for plan, family in families.items():
+        seen[plan.experiment] += 1
+        number = f"-{seen[plan.experiment]}" if seen[plan.experiment] > 1 else ""
+        parts.append(_part(f"search-{plan.experiment}{number}", plan, family, store))
+    return parts
 
 
-def _together(scale: Scale, families: Sequence[Sequence[Study]], store: Records) -> Part | None:
-    """The winners of all families in which Lp units stand beside others, if there are any."""
+def _equal_budgets(scale: Scale, families: Sequence[Sequence[Study]], store: Records) -> list[Part]:
+    """The winners of the families in which Lp units have rivals: one part, or none."""
     contests, trials = [], []
     for family in families:
         over = {_kind(study): study for study in family if study.tested}
@@ -67,101 +72,91 @@ def _together(scale: Scale, families: Sequence[Sequence[Study]], store: Records)
             assert winner is not None
             trials += [Trial(winner.config, seed) for seed in range(len(found))]
     if not contests:
-        return None
-    shown = equal_budgets.section(contests)
-    experiment = Experiment(
-        name="equal-budgets",
-        title="Equal budgets: each kind of units after a search of its own",
-        about="On every data set that was searched for several kinds of units: as many trials, "
-        "epochs and weights for each, and values of its own, chosen by validation. This is what "
-        "the winners have on test.",
-        trials=lambda scale: trials,
-        section=lambda results: shown,
-        minutes={},
+        return []
+    about = (
+        "Each kind of unit had a search of its own on every dataset, with the same number of "
+        "trials, epochs and weights; these are the test numbers of the winners."
     )
-    command = "lpunits search ...; lpunits run ... --from-search"  # with each search, in full
-    return Part(experiment, scale, command, trials, store.results(trials), shown)
+    title = "Equal budgets: each kind of unit after a search of its own"
+    command = "lpunits search ...; lpunits run ... --from-search"  # in full with each search
+    shown = equal_budgets.section(contests)
+    return [_shown("equal-budgets", title, about, shown, scale, command, trials, store)]
 
 
-def _whatever_units(plan: Plan) -> Plan:
-    """The plan without the setting that names the kind of units."""
-    others = [s for s in plan.settings if s.partition("=")[0].strip() not in UNITS]
-    return replace(plan, settings=tuple(sorted(others)))
-
-
-def _part(plan: Plan, family: Sequence[Study], store: Records) -> Part:
+def _part(name: str, plan: Plan, family: Sequence[Study], store: Records) -> Part:
     trials = [
         Trial(study.space.config(t.params).untested(), TRIAL_SEED)
         for study in family
         for t in _complete(study)
     ]
-    slug = re.sub(r"[^a-z0-9]+", "-", f"search {plan.name}".lower()).strip("-")
-    each = f" for each of {len(family)} kinds of units" if len(family) > 1 else ""
-    fixed = f", and {', '.join(plan.settings)}" if plan.settings else ""
-    shown = section(family, store, slug)
-    experiment = Experiment(
-        name=slug,
-        title=f"Search: {plan.experiment}, {plan.trials} trials{each}",
-        about=f"{plan.trials} trials{each} ({plan.sampler}, seed {plan.seed}) with values drawn "
-        f"from ranges{fixed}; the lowest {_metric(family[0])} on validation wins, and only the "
-        "winner is tested.",
-        trials=lambda scale: trials,
-        section=lambda results: shown,
-        minutes={},
+    each = f" for each of {len(family)} kinds of unit" if len(family) > 1 else ""
+    fixed = f" Fixed: `{'`, `'.join(plan.settings)}`." if plan.settings else ""
+    about = (
+        f"{plan.trials} trials{each} (sampler {plan.sampler}, seed {plan.seed}); the lowest "
+        f"{_metric(family[0])} on the validation set wins, and only the winner is tested.{fixed}"
     )
-    command = "; ".join(_command(study, store) for study in family)
-    return Part(experiment, plan.scale, command, trials, store.results(trials), shown)
+    title = f"Search: {plan.experiment}, {plan.trials} trials{each}"
+    command = "\n".join(_command(study, store) for study in family)
+    shown = section(family, store, name)
+    return _shown(name, title, about, shown, plan.scale, command, trials, store)
+
+
+def _shown(
+    name: str,
+    title: str,
+    about: str,
+    shown: Section,
+    scale: Scale,
+    command: str,
+    trials: Sequence[Trial],
+    store: Records,
+) -> Part:
+    """A part whose section is made already."""
+    experiment = Experiment(name, title, about, lambda scale: trials, lambda results: shown, {})
+    return Part(experiment, scale, command, trials, store.results(trials), shown)
 
 
 def _command(study: Study, store: Records) -> str:
-    """What makes a search and, if its winner has several seeds, those."""
-    plan, seeds = study.plan, len(_tests(study, store))
-    again = f"; {plan.repetition} --seeds {seeds}" if seeds > 1 else ""
-    return plan.command + again
+    """What repeats a search and, if its winner has several seeds, their runs."""
+    seeds = len(_tests(study, store))
+    more = f"; {study.plan.repetition} --seeds {seeds}" if seeds > 1 else ""
+    return study.plan.command + more
 
 
-def section(family: Sequence[Study], store: Records, slug: str) -> Section:
-    """What the searches of a family have found."""
+def section(family: Sequence[Study], store: Records, name: str) -> Section:
+    """What the searches of a family found."""
     metric = _metric(family[0])
-    tables = [_winners(family, store), *map(_best, family)]
-    pictures = [
-        Picture(
-            f"{slug}-slices",
-            slices(family),
-            f"The {metric} of every trial over each value that was searched",
-            "A dot for each trial, the winner filled.",
-        )
-    ]
+    details: list[Table | Picture] = [_best(study) for study in family]
     explained = {_units(s): found for s in family if (found := importances(s))}
     if explained:
-        caption = "How much of the variance over trials each value explains (fANOVA)."
-        alt = "The importance of each value that was searched"
-        pictures.insert(0, Picture(f"{slug}-importance", bars(explained), alt, caption))
+        caption = "How much of the variance over trials each hyperparameter explains (fANOVA)."
+        alt = "The importance of each hyperparameter"
+        details.append(Picture(f"{name}-importance", bars(explained), alt, caption))
+    alt = f"The {metric} of every trial against each hyperparameter"
+    caption = "A dot for each trial, the winner filled."
+    details.append(Picture(f"{name}-slices", slices(family), alt, caption))
     notes = []
     for study in family:
         other = [t for t in study.finished() if t.state != TrialState.COMPLETE]
         if pruned := sum(t.state == TrialState.PRUNED for t in other):
-            notes.append(f"{_units(study)}: {pruned} trials were ended, since they were behind.")
+            notes.append(f"{_units(study)}: {pruned} trials were pruned.")
         if failed := [t for t in other if t.state == TrialState.FAIL]:
             reasons = "; ".join(f"{t.number}: {t.user_attrs.get('error')}" for t in failed[:5])
             more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
-            notes.append(f"{_units(study)}: trials that came to nothing: {reasons}{more}.")
-    return Section(" ".join(_verdict(s, store) for s in family), tables, pictures, notes)
+            notes.append(f"{_units(study)}: failed trials: {reasons}{more}.")
+    verdict = " ".join(_verdict(study, store) for study in family)
+    return Section(verdict, [_winners(family, store)], (), notes, (), details)
 
 
 def _verdict(study: Study, store: Records) -> str:
     best, tests = study.best(), _tests(study, store)
     assert best is not None
-    found = (
-        f"{_units(study)}: trial {best.number} of {study.plan.trials} has the lowest "
-        f"{_metric(study)} on validation, {_score(study, best.value)}"
-    )
+    found = f"{_units(study)}: {_score(study, best.value)} on validation (trial {best.number})"
     if not study.tested:
-        return f"{found}; the search is not over, nothing was tested."
+        return f"{found}; the search has not finished, nothing was tested."
     if not tests:
-        return f"{found}, and could not be tested."
-    over = ", looked at once" if len(tests) == 1 else " over seeds"
-    return f"{found}, and {spread(tests, _form(study))} on test{over}."
+        return f"{found}; the winner was not tested."
+    return f"{found}, {spread(tests, _form(study))} on test."
 
 
 def _winners(family: Sequence[Study], store: Records) -> Table:
@@ -172,8 +167,8 @@ def _winners(family: Sequence[Study], store: Records) -> Table:
         finished = f"{len(study.finished())} of {study.plan.trials}"
         found = spread(tests, _form(study)) if tests else "not tested"
         rows.append([_units(study), finished, _score(study, best.value), found])
-    head = ["units", "trials", f"lowest {_metric(family[0])} on validation", "on test, over seeds"]
-    return Table(head, rows, "The winners: each kind of units has values of its own")
+    metric = _metric(family[0])
+    return Table(["units", "trials", f"lowest validation {metric}", f"test {metric}"], rows)
 
 
 def _best(study: Study) -> Table:
@@ -187,7 +182,7 @@ def _best(study: Study) -> Table:
 
 
 def importances(study: Study) -> dict[str, float]:
-    """How much of the variance each value explains; none if trials are few or all alike."""
+    """How much of the variance each hyperparameter explains; empty if trials are too few."""
     if len(_complete(study)) < ENOUGH:
         return {}
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
@@ -201,7 +196,7 @@ def importances(study: Study) -> dict[str, float]:
 
 
 def bars(explained: dict[str, dict[str, float]]) -> Figure:
-    """A panel for each kind of units, a bar for each value, the most important one on top."""
+    """A panel for each kind of unit, a bar for each hyperparameter, the most important on top."""
     most = max(map(len, explained.values()))
     size = (max(7, 3.4 * len(explained)), 0.9 + 0.3 * most)
     fig = Figure(figsize=size, layout="constrained")
@@ -218,7 +213,7 @@ def bars(explained: dict[str, dict[str, float]]) -> Figure:
 
 
 def slices(family: Sequence[Study]) -> Figure:
-    """A panel for each value: the metric of all trials over it, the winners filled."""
+    """A panel for each hyperparameter: the metric of all trials, the winners filled."""
     done = {_kind(study): _complete(study) for study in family}
     drawn_from = {n: d for trials in done.values() for n, d in trials[0].distributions.items()}
     columns = min(4, len(drawn_from)) or 1
@@ -231,7 +226,7 @@ def slices(family: Sequence[Study]) -> Figure:
         axes = panels.flat[index]
         for kind, trials in done.items():
             places: list[Any] = [t.params[name] for t in trials if name in t.params]
-            if not places:  # it has no effect on these units
+            if not places:  # these units do not have it
                 continue
             if isinstance(distribution, CategoricalDistribution):
                 places = [distribution.choices.index(place) for place in places]
@@ -266,7 +261,7 @@ def _complete(study: Study) -> list[FrozenTrial]:
 
 
 def _tests(study: Study, store: Records) -> list[float]:
-    """What the winner has on test with the seeds 0, 1, ... as far as there are records."""
+    """The test numbers of the winner with the seeds 0, 1, ... as far as there are records."""
     winner = study.winner()
     assert winner is not None
     found = (store.results([Trial(winner.config, seed)]) for seed in count())

@@ -1,9 +1,14 @@
-"""What an experiment shows in the report: a section of tables and pictures."""
+"""What an experiment is, and what it shows in the report.
+
+An :class:`Experiment` lists its trials (:mod:`lpunits.paper.training.trial`) and turns the results
+that exist into a :class:`Section`. The guide is ``docs/howto/add_experiment.md``.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from lpunits.paper.report.summary import Headline
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 if TYPE_CHECKING:
@@ -34,25 +39,18 @@ class Table:
     caption: str = ""
 
 
-class Headline(NamedTuple):
-    """A number of the paper beside ours, for the table with which the report begins."""
-
-    what: str
-    paper: str
-    ours: str
-
-
 @dataclass(frozen=True)
 class Section:
-    """What the records of an experiment show.
+    """What the results of an experiment show. In all texts, ```code``` marks code.
 
     Args:
-        verdict: A plain sentence or two of what was and what was not reproduced; computed from
-            the records, never written in advance.
+        verdict: Two sentences or so: what was reproduced and what was not. Computed from the
+            results, never written in advance.
         tables: The paper's numbers, and ours with their spread and the number of seeds.
         pictures: The figures.
-        notes: Whatever else a reader has to know, a paragraph each.
-        headlines: What of it a reader asks for first.
+        notes: What else a reader has to know, a bullet point each; shown behind a fold.
+        headlines: The rows of the summary that opens the report.
+        details: Tables and figures that are shown behind a fold.
     """
 
     verdict: str
@@ -60,6 +58,7 @@ class Section:
     pictures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
     headlines: Sequence[Headline] = ()
+    details: Sequence[Table | Picture] = ()
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,13 @@ class Experiment:
 
     Args:
         name: What ``lpunits run`` calls it.
-        title: What it is in the paper, the title of its section.
-        about: What it shows, in a sentence or two.
-        trials: Its trials at a scale: ``smoke`` takes seconds, ``quick`` minutes and embedded or
-            generated data alone, ``paper`` has the paper's sizes and real data.
-        section: Its section of the report, from the records that exist.
+        title: Its figure or table in the paper, and the title of its section.
+        about: What it shows, in one sentence.
+        trials: Its trials at a scale: ``smoke`` takes seconds, ``quick`` takes minutes and needs no
+            download, ``paper`` has the paper's sizes and real data.
+        section: Its section of the report. It gets the results of finished trials only, in the
+            order of the trials: at least one (unless the experiment has no trials), often not all.
+            It must make a section from whatever it gets.
         minutes: How long each scale takes on two cores.
     """
 

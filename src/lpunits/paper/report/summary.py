@@ -53,6 +53,11 @@ def judge(ours: float, paper: float, *, lower_is_better: bool = True) -> Verdict
     return "better" if lower_is_better and distance < 0 else "not reproduced"
 
 
+def holds(statement: bool) -> Verdict:
+    """The verdict on a statement of the paper."""
+    return "reproduced" if statement else "not reproduced"
+
+
 def write(headlines: Sequence[Headline], folder: Path) -> Path:
     """Write the summary to ``folder``."""
     rows = ",\n".join(json.dumps(asdict(h), ensure_ascii=False, indent=1) for h in headlines)
