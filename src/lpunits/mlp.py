@@ -1,4 +1,4 @@
-"""The multilayer perceptrons of the paper, and of the baselines that it measures against."""
+"""The multilayer perceptrons of the paper and of its baselines."""
 
 import math
 from collections.abc import Sequence

@@ -3,13 +3,13 @@ r"""A deep transition over a whole sequence, as one operator.
 .. math:: h_t = \tanh(W s_t + b), \quad s_t = f(U h_{t-1} + V x_t + c)
 
 Automatic differentiation of a loop spends most of its time on bookkeeping. Here everything that
-does not depend on the previous state is one product over all steps, before the loop forward (the
-input) or behind parts of the loop backward (the weights); inside there are the two recurrent
-products and the units.
+does not depend on the previous state is one product over many steps: the input before the forward
+loop, the gradients of the weights after each part of the backward loop. Inside the loops are the
+two recurrent products and the units.
 
-The rows of a sequence lie in the order of a :class:`~torch.nn.utils.rnn.PackedSequence`: first the
-first step of every sequence, then the second of those that have one, the longest sequences first.
-So step t works on the first ``batch_sizes[t]`` rows of the state, and there is no padding.
+Rows are in the order of a :class:`~torch.nn.utils.rnn.PackedSequence`: the first step of every
+sequence, then the second of those that have one, and so on, the longest sequences first. So step t
+works on the first ``batch_sizes[t]`` rows of the state, and there is no padding.
 """
 
 from collections.abc import Sequence
@@ -55,14 +55,14 @@ def recur(
 ) -> tuple[Tensor, Tensor]:
     """The states ``(rows, hidden)`` after every step, and the last one of each sequence.
 
-    Without ``batch_sizes`` all sequences are equally long. With ``recompute`` nothing but the
-    states is kept for the backward, which then makes the projections again, for a part of the
-    sequence at a time.
+    Without ``batch_sizes`` all sequences are equally long. With ``recompute`` only the states are
+    kept for the backward pass, which recomputes the projections, one part of the sequence at a
+    time.
     """
     inputs = [x, h, V, W, b, *(t for _, _, *tensors in layers for t in tensors)]
     kinds, filters = [layer.kind for layer in layers], [layer.filters for layer in layers]
     if (
-        torch._C._get_tracing_state()  # torch.jit knows no lists of tensors with gaps
+        torch._C._get_tracing_state()  # torch.jit has no lists of optional tensors
         or torch._C._are_functorch_transforms_active()
         or inside_a_transform(*inputs)
     ):
@@ -71,7 +71,7 @@ def recur(
     return states, last
 
 
-# ---------------------------------------------------------------- where the rows of a step are
+# ---------------------------------------------------------------- the rows of each step
 
 
 def _sizes(x: Tensor, h: Tensor, batch_sizes: Tensor | None) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ def _sizes(x: Tensor, h: Tensor, batch_sizes: Tensor | None) -> tuple[int, ...]:
 
 
 def brief(sizes: Tensor) -> str:
-    """Numbers, but not thousands of them."""
+    """The first numbers of a tensor, for a message."""
     values = sizes.tolist()
     if not isinstance(values, list) or len(values) <= 10:
         return str(values)
@@ -99,7 +99,7 @@ def brief(sizes: Tensor) -> str:
 def _layers(
     kinds: Sequence[str], filters: Sequence[int], tensors: Sequence[Tensor | None]
 ) -> list[Layer]:
-    """The layers again, from their tensors."""
+    """The layers, from their tensors."""
     fours = (tensors[i : i + 4] for i in range(0, len(tensors), 4))
     return [Layer(*it, *four) for *it, four in zip(kinds, filters, fours, strict=True)]  # type: ignore[arg-type]
 
@@ -114,7 +114,7 @@ def _masks(mask: Tensor | None, sizes: tuple[int, ...]) -> Sequence[Tensor | Non
 
 
 def _parts(sizes: tuple[int, ...]) -> list[tuple[slice, slice]]:
-    """The sequence in parts of not many rows: which steps, and which rows."""
+    """The sequence in parts of at most ROWS_OF_A_PART rows, if possible: steps and rows of each."""
     ends = list(accumulate(sizes, initial=0))
     parts, start = [], 0
     for stop in range(1, len(ends)):
@@ -145,7 +145,7 @@ def _forward(
     filters: Sequence[int],
     recompute: bool,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The states, the last one of each sequence, and what the backward wants to have kept."""
+    """The states, the last one of each sequence, and what is kept for the backward pass."""
     x, h, V, W, b, *tensors = inputs
     layers, sizes = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes)
     short, even = len(sizes) < SHORT, sizes[0] == sizes[-1]
@@ -180,8 +180,8 @@ def _backward(
 ) -> list[Tensor]:
     """The gradients of the inputs that need one, part by part from the end of the sequence.
 
-    What a part leaves behind goes into the gradients of the weights in one product, so that the
-    gradients of the projections are never kept for more than a part.
+    Each part adds to the gradients of the weights by one product, so that the gradients of the
+    projections are never kept for more than one part.
     """
     x, h, V, W, _, *tensors = inputs
     layers, sizes = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes)
@@ -206,7 +206,7 @@ def _backward(
     new_z = [layer.weight.new_empty(most, layer.weight.shape[0]) for layer in layers]
     for steps, rows in reversed(parts):
         now = sizes[steps]
-        # The state that each row of input meets.
+        # The previous state of each row.
         before = torch.cat([r[:n] for r, n in zip([h, *hs][steps], now, strict=True)])
         if kept:
             zs = [t[rows] for t in kept[: len(layers)]]
@@ -220,7 +220,7 @@ def _backward(
         groups = [_groups(la, t).split_with_sizes(now) for la, t in zip(layers, zs, strict=True)]
         dgroups = [_groups(la, t).split_with_sizes(now) for la, t in zip(layers, dzs, strict=True)]
         for k, t in reversed(list(enumerate(range(steps.start, steps.stop)))):
-            # Rows behind those of the next step have ended here: they hold their part of grad_last.
+            # Rows after those of the next step end here: they still hold their part of grad_last.
             dh_t = dhs[t]
             if grads is not None:
                 dh_t += grads[t]
@@ -243,7 +243,7 @@ def _backward(
 
 
 def _collect(by_weight: Tensor | None, by_bias: Tensor | None, dy: Tensor, inputs: Tensor) -> None:
-    """Add what a part of the sequence says about weights and bias to their gradients."""
+    """Add the part of the sequence to the gradients of weights and bias."""
     if by_weight is not None:
         by_weight.addmm_(dy.t(), inputs)
     if by_bias is not None:
@@ -280,7 +280,7 @@ def _recomputed(
     layers: Sequence[Layer],
     masks: Sequence[tuple[Tensor | None, ...]],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The projections and the units' values of some steps, from the states that they meet."""
+    """The projections and the values of the units of some steps, from the previous states."""
     z: list[Tensor] = []
     s: list[Tensor] = []
     for i, layer in enumerate(layers):
@@ -301,7 +301,7 @@ def _differentiable(
     kinds: Sequence[str],
     filters: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
-    """The same in operations that every transform of torch can see through."""
+    """The same in plain operations, for every transform of torch."""
     x, h, V, W, b, *tensors = inputs
     layers, sizes, states = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes), []
     masks = [_masks(layer.mask, sizes) for layer in layers]
@@ -336,7 +336,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rest: tuple[Any, ...], *inputs: Tensor | None) -> tuple[Tensor, ...]:
-        # Nothing in here is recorded, so that no operator need look whether it should be.
+        # Nothing in here is recorded, which saves every operator the check.
         with torch._C._AutoDispatchBelowAutograd():
             states, last, kept = ops.recurrence.default(inputs, *rest)
         ctx.rest = rest

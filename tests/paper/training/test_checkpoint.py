@@ -76,13 +76,13 @@ def test_no_file_is_no_checkpoint(tmp_path):
 def test_a_damaged_file_is_told_and_never_unpickled(damage, tmp_path):
     path = tmp_path / "a"
     path.write_bytes(damage)
-    with pytest.raises(ValueError, match=r"a: not a sound checkpoint \(.*remove it to begin again"):
+    with pytest.raises(ValueError, match=r"a: a damaged checkpoint \(.*remove it to start"):
         restore(path, {"net": nn.Linear(2, 2)})
 
 
 def test_a_checkpoint_of_something_else_is_told(tmp_path):
     save(tmp_path / "a", {"net": nn.Linear(2, 2)}, {})
-    with pytest.raises(ValueError, match="a checkpoint of model is expected, this one is of net"):
+    with pytest.raises(ValueError, match="a checkpoint of model is expected, got one of net"):
         restore(tmp_path / "a", {"model": nn.Linear(2, 2)})
     with pytest.raises(ValueError, match=r"a checkpoint of another net .*size mismatch"):
         restore(tmp_path / "a", {"net": nn.Linear(2, 3)})
@@ -90,9 +90,9 @@ def test_a_checkpoint_of_something_else_is_told(tmp_path):
 
 def test_a_checkpoint_that_belongs_to_something_else_is_left_alone(tmp_path):
     net = nn.Linear(2, 2)
-    save(tmp_path / "a", {"net": net}, {"epoch": 1}, of={"lr": 0.1})
-    assert restore(tmp_path / "a", {"net": nn.Linear(3, 3)}, of={"lr": 0.2}) is None
-    assert restore(tmp_path / "a", {"net": net}, of={"lr": 0.1}) == {"epoch": 1}
+    save(tmp_path / "a", {"net": net}, {"epoch": 1}, identity={"lr": 0.1})
+    assert restore(tmp_path / "a", {"net": nn.Linear(3, 3)}, identity={"lr": 0.2}) is None
+    assert restore(tmp_path / "a", {"net": net}, identity={"lr": 0.1}) == {"epoch": 1}
 
 
 def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path):

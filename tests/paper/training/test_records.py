@@ -91,5 +91,5 @@ def test_the_file_is_strict_json_with_a_row_of_a_list_to_a_line(tmp_path):
 def test_a_damaged_record_is_told(text, tmp_path):
     trial = Trial(Sum(), 0)
     (tmp_path / f"{trial.key}.json").write_text(text)
-    with pytest.raises(ValueError, match=rf"{trial.key}\.json: not a sound record"):
+    with pytest.raises(ValueError, match=rf"{trial.key}\.json: a damaged record"):
         Records(tmp_path).find(trial)

@@ -1,18 +1,17 @@
-"""Checkpoints: everything that a run needs to go on as if nothing had happened, in one file.
+"""Checkpoints: everything that an interrupted run needs to resume, in one file.
 
-The file is a safetensors file whose header holds the rest as JSON; nothing is ever unpickled. It
-is written beside its name, synced and renamed, so it is whole or not there.
+It is a safetensors file whose header holds the rest as JSON; nothing is ever unpickled. It is
+written under another name, synced and renamed: it is complete or does not exist.
 
-``parts`` names what is saved and restored in place: modules, optimisers (their state and their
-parameter groups), generators (``torch.default_generator`` is the one that dropout draws from), and
-dicts of tensors, which are emptied and filled.
+``parts`` are saved, and restored in place: modules, optimisers (state and parameter groups),
+generators (dropout draws from ``torch.default_generator``) and dicts of tensors.
 
->>> net, facts = torch.nn.Linear(2, 2), {"epoch": 3}
+>>> net, state = torch.nn.Linear(2, 2), {"epoch": 3}
 >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 >>> parts = {"net": net, "optimizer": optimizer, "random": torch.Generator()}
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "a.safetensors"
->>> save(path, parts, facts); restore(path, parts)
+>>> save(path, parts, state); restore(path, parts)
 {'epoch': 3}
 >>> restore(path.with_name("b.safetensors"), parts) is None
 True
@@ -36,14 +35,16 @@ __all__ = ["Part", "restore", "save"]
 Part = nn.Module | Optimizer | torch.Generator | dict[str, Tensor]
 
 
-def save(path: Path, parts: Mapping[str, Part], facts: Mapping[str, Any], of: Any = None) -> None:
-    """Write a checkpoint of the parts, and of facts that JSON can hold.
+def save(
+    path: Path, parts: Mapping[str, Part], state: Mapping[str, Any], identity: Any = None
+) -> None:
+    """Write a checkpoint of the parts, and of a state that JSON can hold.
 
     Args:
         path: The file.
         parts: What to save, by name.
-        facts: What :func:`restore` is to return.
-        of: What the checkpoint belongs to, as JSON holds it.
+        state: What :func:`restore` returns.
+        identity: What the checkpoint belongs to, as JSON holds it.
     """
     tensors: dict[str, Tensor] = {}
     plain: dict[str, Any] = {}
@@ -59,16 +60,15 @@ def save(path: Path, parts: Mapping[str, Part], facts: Mapping[str, Any], of: An
         # safetensors refuses tensors that share memory, as tied weights do.
         tensors |= {f"{name}/{key}": t.detach().clone().contiguous() for key, t in found.items()}
     header = {
-        "json": json.dumps({"plain": plain, "facts": facts, "parts": sorted(parts), "of": of})
+        "json": json.dumps({"plain": plain, "facts": state, "parts": sorted(parts), "of": identity})
     }
     write_atomically(path, to_bytes(tensors, header))
 
 
-def restore(path: Path, parts: Mapping[str, Part], of: Any = None) -> dict[str, Any] | None:
-    """Put the parts back as they were saved, and return the facts.
+def restore(path: Path, parts: Mapping[str, Part], identity: Any = None) -> dict[str, Any] | None:
+    """Restore the parts as they were saved, and return the state.
 
-    If there is no checkpoint, or one that belongs to something else, nothing is touched, and the
-    answer is None.
+    Returns None, and changes nothing, if there is no checkpoint or it belongs to something else.
     """
     if not path.exists():
         return None
@@ -78,14 +78,14 @@ def restore(path: Path, parts: Mapping[str, Part], of: Any = None) -> dict[str, 
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(
-            f"{path}: not a sound checkpoint ({error}); remove it to begin again"
+            f"{path}: a damaged checkpoint ({error}); remove it to start from the beginning"
         ) from error
-    if header["of"] != of:
+    if header["of"] != identity:
         return None
     if header["parts"] != sorted(parts):
         raise ValueError(
             f"{path}: a checkpoint of {', '.join(sorted(parts))} is expected, "
-            f"this one is of {', '.join(header['parts'])}"
+            f"got one of {', '.join(header['parts'])}; remove it to start from the beginning"
         )
     for name, part in parts.items():
         prefix = f"{name}/"
@@ -103,12 +103,12 @@ def restore(path: Path, parts: Mapping[str, Part], of: Any = None) -> dict[str, 
         except (RuntimeError, KeyError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{path}: a checkpoint of another {name} ({reason})") from error
-    facts: dict[str, Any] = header["facts"]
-    return facts
+    state: dict[str, Any] = header["facts"]
+    return state
 
 
 def _of_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state of an optimiser, its tensors apart: they are named parameter/entry."""
+    """The tensors in the state of an optimiser, named parameter/entry, and the rest."""
     state = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
     values: dict[str, Any] = {}
@@ -129,6 +129,6 @@ def _to_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], plain: dict[
         state.setdefault(int(index), {})[entry] = value
     optimizer.load_state_dict({"state": state, "param_groups": plain["groups"]})
     for parameter, entries in optimizer.state.items():
-        for entry, value in entries.items():  # in memory as the parameter is, for the same bits
+        for entry, value in entries.items():  # with the strides of the parameter, for the same bits
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 entries[entry] = torch.empty_like(parameter).copy_(value)

@@ -1,9 +1,12 @@
-"""torch's GRU, trained in less than half of the time: a whole packed sequence is one operation.
+"""torch's GRU as one operation over a packed sequence.
 
-As in :mod:`lpunits.recurrence`, what does not depend on the state before is one product over all
-steps. The derivatives of the gates need the states alone, which the backward has, so its loop is
-left with one elementwise and one matrix product; the gradient in the weights, which torch adds up
-step by step, is one product behind it.
+Hand-written because the baseline of Table 4 would otherwise train 1.4 to 1.9 times as long
+(``nn.GRU``; JSB Chorales, Nottingham, MuseData; one thread).
+
+As in :mod:`lpunits.recurrence`, everything that does not depend on the previous state is one
+product over all steps. The derivatives of the gates depend on the states alone, which are known in
+the backward pass. So its loop holds one elementwise and one matrix product, and the gradient of the
+weights, which torch adds up step by step, is one product after it.
 """
 
 from typing import Any
@@ -69,7 +72,7 @@ class _Gated(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, W, U, gates, q, before = ctx.saved_tensors
         r, z, n = gates.chunk(3, 1)
-        # How far r, z and n, and U h + c below n, move a state.
+        # The derivatives of a state with respect to r, z, and the U h + c inside n.
         by_n = (1 - z) * (1 - n * n)
         by_state = torch.stack([by_n * q * r * (1 - r), (before - n) * z * (1 - z), by_n * r], 1)
         dgates, dstates = torch.empty_like(by_state), torch.empty_like(before)

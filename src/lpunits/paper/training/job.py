@@ -1,6 +1,6 @@
-"""What a running trial has at hand: checkpoints, progress, curves, and a place for its model.
+"""What a running trial can use: checkpoints, progress, curves, and a file for its model.
 
-facts = job.load(parts)              # None: begin; otherwise go on after facts["epoch"]
+state = job.load(parts)              # None: start; otherwise resume after state["epoch"]
 ...
 job.epoch(epoch, epochs, {"loss": 0.1, "valid_error": 0.02}, {"layer1": layer.order})
 job.save(parts, {"epoch": epoch})    # once an epoch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial is, for the progress bar and for a search that may stop it."""
+    """How far a trial is: for the progress bar, and for a search that may stop it."""
 
     done: int
     total: int
@@ -41,11 +41,11 @@ class Job:
     """One run of a trial.
 
     Args:
-        folder: A folder of the trial's own, for its checkpoint and its model.
-        show: Takes the progress; by default it is not shown.
+        folder: The trial's own folder, for its checkpoint and its model.
+        show: Is called with the progress; by default it is not shown.
         tensorboard: Where to write TensorBoard's event files, if at all.
         identity: Kind, config and seed of the trial. A checkpoint of another trial is not used.
-        writes: Whether this process shows and writes anything; of several ranks the first one does.
+        writes: Whether this process shows and writes anything; of several ranks, rank 0 does.
     """
 
     folder: Path
@@ -53,7 +53,7 @@ class Job:
     tensorboard: Path | None = None
     identity: Mapping[str, Any] = field(default_factory=dict)
     writes: bool = field(default_factory=lambda: ranks.rank() == 0)
-    seconds_before: float = 0.0  # in processes that were killed, up to the last checkpoint
+    seconds_before: float = 0.0  # in interrupted processes, up to their last checkpoint
 
     def __post_init__(self) -> None:
         self._start = time.perf_counter()
@@ -75,16 +75,16 @@ class Job:
         return self.seconds_before + time.perf_counter() - self._start
 
     def load(self, parts: Mapping[str, Part]) -> dict[str, Any] | None:
-        """Restore the last checkpoint into the parts and return its facts; None: there is none."""
-        facts = restore(self.checkpoint, parts, dict(self.identity))
-        if facts is not None:
-            self.seconds_before = facts.pop("seconds")
-        return facts
+        """Restore the parts from the last checkpoint and return its state; None: there is none."""
+        state = restore(self.checkpoint, parts, dict(self.identity))
+        if state is not None:
+            self.seconds_before = state.pop("seconds")
+        return state
 
-    def save(self, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
-        """Write a checkpoint; a run that is killed goes on from here, bit by bit the same."""
+    def save(self, parts: Mapping[str, Part], state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, from which an interrupted run resumes bit by bit."""
         if self.writes:
-            save(self.checkpoint, parts, {**facts, "seconds": self.seconds}, dict(self.identity))
+            save(self.checkpoint, parts, {**state, "seconds": self.seconds}, dict(self.identity))
 
     def epoch(
         self,
@@ -93,7 +93,7 @@ class Job:
         values: Mapping[str, float],
         orders: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Show where the trial is, and write curves and histograms of orders if they are wanted."""
+        """Show the progress; write curves and histograms of orders if TensorBoard is used."""
         if not self.writes:
             return
         shown = [
@@ -109,7 +109,7 @@ class Job:
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            # What a killed run wrote beyond its last checkpoint is dropped.
+            # Drops what an interrupted run wrote after its last checkpoint.
             self._writer = SummaryWriter(str(self.tensorboard), purge_step=done)
         for name, value in values.items():
             self._writer.add_scalar(name, value, done)
@@ -127,13 +127,13 @@ class Job:
         write_atomically(self.model, to_bytes(tensors, {"json": json.dumps(dict(self.identity))}))
 
     def close(self) -> None:
-        """The trial has its record: the checkpoint has served."""
+        """Remove the checkpoint: the trial has its record."""
         if not self.writes:
             return
         if self._writer is not None:
             self._writer.close()
         self.checkpoint.unlink(missing_ok=True)
-        for leftover in self.folder.glob(".*.tmp"):  # half a file of a process that was killed
+        for leftover in self.folder.glob(".*.tmp"):  # an incomplete file of a killed process
             leftover.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()

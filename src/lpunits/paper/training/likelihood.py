@@ -21,7 +21,9 @@ class NLL(NamedTuple):
 def music_nll(
     model: Callable[[Tensor], Any], sequences: Sequence[Tensor], *, frames: int = 16_384
 ) -> NLL:
-    """How well a model predicts each frame from those before it, the first one from silence.
+    """The negative log-likelihood of frames, each predicted from those before it.
+
+    The first one is predicted from silence.
 
     >>> fair = music_nll(torch.zeros_like, [torch.zeros(5, 88), torch.zeros(2, 88)])
     >>> f"{fair.pooled:.3f}"  # a coin for every key: 88 log 2
@@ -72,5 +74,5 @@ def check_rolls(sequences: Sequence[Tensor]) -> None:
 
 
 def delayed(frames: Tensor) -> Tensor:
-    """What is known before each frame: silence, then the frames but the last."""
+    """The input for each frame: silence, then the frames without the last."""
     return torch.cat([torch.zeros_like(frames[:1]), frames[:-1]])

@@ -1,4 +1,4 @@
-"""Music out of a trained network: frames drawn one after the other, and written as a MIDI file."""
+"""Music from a trained network: frames sampled one after another, written as a MIDI file."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ def load_model(path: Path) -> nn.Module:
     except FileNotFoundError as error:
         raise ValueError(f"{path}: there is no such file") from error
     except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{path}: not a sound safetensors file ({error})") from error
+        raise ValueError(f"{path}: a damaged safetensors file ({error})") from error
     kind = header.get("kind") if isinstance(header, dict) else None
     if kind != "Music":
         found = f"a model of {kind!r}" if kind else "a file that does not say what it is"
@@ -59,15 +59,15 @@ def sample(
     seed: int = 0,
     start: Tensor | None = None,
 ) -> Tensor:
-    """A piano roll, (steps, 88), drawn frame by frame from what the network predicts.
+    """A piano roll, (steps, 88), sampled frame by frame from the predictions of a network.
 
     Args:
         net: A network with a ``step`` method, as :class:`lpunits.DOTRNN` has.
         steps: How many frames.
-        temperature: The logits are divided by it: below 1 the likely gets likelier; at 0 a note
-            sounds if its probability is above one half.
+        temperature: The logits are divided by it: below 1, likely notes become likelier; at 0, a
+            note sounds if its probability is above one half.
         seed: The same seed gives the same music.
-        start: Frames, (steps, 88), to begin from; they are not part of the result.
+        start: Frames, (steps, 88), to continue from; they are not part of the result.
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
         raise ValueError(f"steps must be a number from 1 to {MOST_STEPS}, got {steps!r}")
@@ -94,7 +94,7 @@ def sample(
 def write_midi(
     path: Path, roll: Tensor, *, tempo: float = 120.0, steps_per_quarter: int = 2
 ) -> None:
-    """Write a piano roll as a standard MIDI file; a note that goes on is held.
+    """Write a piano roll as a standard MIDI file; a note in adjacent steps is held.
 
     Args:
         path: The file to write.
@@ -125,9 +125,9 @@ def write_midi(
 
 
 def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
-    """The piano roll of a MIDI file, (steps, 88); what is played between two steps sounds at both.
+    """The piano roll of a MIDI file, (steps, 88); times are rounded to the nearest step.
 
-    A note outside the keyboard is refused.
+    Raises ValueError for a note outside the keyboard.
     """
     import mido
 
@@ -137,7 +137,7 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
     except FileNotFoundError as error:
         raise ValueError(f"{path}: there is no such file") from error
     except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise ValueError(f"{path}: not a sound MIDI file ({error})") from error
+        raise ValueError(f"{path}: a damaged MIDI file ({error})") from error
     step = file.ticks_per_beat / steps_per_quarter
     now, sounding = 0, dict[int, int]()
     notes: list[tuple[int, int, int]] = []

@@ -2,7 +2,7 @@
 
 The first frame is predicted from a frame of silence and the zero state. Training is truncated
 backpropagation through time: windows of a piece follow one another, and each starts from the state
-in which the last one ended.
+in which the previous one ended.
 """
 
 import math
@@ -53,7 +53,7 @@ class Recurrent(nn.Module):
 
 @dataclass(frozen=True)
 class Music:
-    """A network, a collection of music, and how the one is trained on the other.
+    """A network, a collection of music, and the training.
 
     Args:
         data: The dataset.
@@ -66,7 +66,7 @@ class Music:
         output_filters: Projections per unit of the output.
         order: Where the orders start.
         dropout: On the intermediate layers.
-        output_dropout: On that of the output, if not the same.
+        output_dropout: On the intermediate layer of the output, if different.
         dropout_per: One mask per step or per sequence.
         batch: Pieces at a time.
         window: Steps of truncated backpropagation; 0: whole pieces.
@@ -74,17 +74,17 @@ class Music:
         lr: The learning rate.
         order_scale: The factor of the orders' rate.
         momentum: Of ``sgd``.
-        clip: The largest norm of the gradient; 0: any.
-        weight_decay: Of the weights, not of orders and centres; with ``adam`` apart from its
-            steps, as in AdamW.
-        epochs: At most.
-        patience: Epochs without a better validation after which the rate is halved.
+        clip: The largest norm of the gradient; 0: no limit.
+        weight_decay: Of the weights, not of orders and centres; with ``adam`` decoupled, as in
+            AdamW.
+        epochs: The most epochs.
+        patience: Epochs without a better validation after which the learning rate is halved.
         halvings: Training ends when the rate would be halved once more.
-        decay: ``halving`` as these two say, or ``cosine``: the rate falls to 0 over all epochs.
+        decay: ``halving``, as above, or ``cosine``: the rate falls to 0 over all epochs.
         average: How much of the running mean of the weights an update keeps, which is then what is
             validated, chosen and tested; 0: there is no mean.
-        transpose: Augmentation, which the paper does not have: each piece is moved by up to so many
-            semitones up or down, anew at every epoch.
+        transpose: Augmentation, not in the paper: in every epoch each piece is transposed by up to
+            so many semitones, up or down.
         start: How the DOT-RNN starts: zero, as in the paper, or spread, the default of the layers.
         test: Evaluate on the test set and keep the model; the trials of a search do neither.
     """
@@ -286,7 +286,7 @@ class Prediction:
 
 
 def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:
-    """The DOT-RNN; elementwise units have one filter, and so many units that weights are equal."""
+    """The DOT-RNN. Elementwise units have one filter, and as many units as make equal weights."""
     width, units, filters = config.hidden, config.units, config.filters
     output, output_filters = config.output_units, config.output_filters
     if kind in ELEMENTWISE:
@@ -314,9 +314,9 @@ def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:
 
 
 def windows(pieces: Sequence[Tensor], steps: int) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """Inputs and targets of window after window, of the pieces that reach so far.
+    """Inputs and targets of one window after another, of the pieces that are long enough.
 
-    The pieces are in falling order of length, so those that go on are always the first ones.
+    The pieces are sorted by length, the longest first: those that continue are the first ones.
 
     >>> pieces = [torch.zeros(5, 88), torch.zeros(3, 88)]
     >>> [[len(x) for x in inputs] for inputs, _ in windows(pieces, 2)]
@@ -331,7 +331,7 @@ def windows(pieces: Sequence[Tensor], steps: int) -> Iterator[tuple[list[Tensor]
 
 
 def transposed(roll: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """The piece moved by up to ``most`` semitones either way, as far as the keyboard reaches.
+    """The piece transposed by up to ``most`` semitones up or down, within the keyboard.
 
     >>> low = torch.eye(88)[[0, 2]]
     >>> moved = transposed(low, 6, torch.Generator().manual_seed(1))

@@ -1,4 +1,4 @@
-"""The networks that the one loop trains: a config of each, with the network's own fields."""
+"""Networks for classification: a config for each, with the fields of its own."""
 
 import math
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from lpunits.units import ACTIVATIONS
 
 @dataclass(frozen=True)
 class FeedForward(Training):
-    """A multilayer perceptron: data, network and training, all but the seed.
+    """A multilayer perceptron: data, network and training, all except the seed.
 
     Args:
         hidden: Units of each hidden layer. Elementwise units (relu, sigmoid, tanh) have one filter
-            each, so their layers are widened until the network has as many weights as one of units
-            with ``filters`` filters would have.
+            each; their layers are made wider, so that the network has as many weights as one of
+            units with ``filters`` filters.
         normalization: What follows each hidden layer: none, batch or layer.
         input_noise: The standard deviation of Gaussian noise on the inputs, in training.
-        noise: The same on what follows each hidden layer.
-        weight_range: Weights start uniform in plus and minus this; None: as the layers start them.
+        noise: The same on the outputs of each hidden layer, after its normalisation.
+        weight_range: Weights start uniformly between minus and plus this; None: the layers' start.
         start: Where centres and biases start: zero, as in the paper, or spread, the default of the
             layers.
     """
@@ -54,7 +54,7 @@ class FeedForward(Training):
 
     @property
     def label(self) -> str:
-        """The dataset with its options, the units, the layers, noise, where p starts, the decay."""
+        """The dataset with its options, units, layers, noise, initial order and weight decay."""
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
         noise += f", adversarial {self.adversarial:g}" if self.adversarial else ""
@@ -65,7 +65,7 @@ class FeedForward(Training):
 
     @property
     def shares_batches(self) -> bool:
-        """Whether several processes may train it: each would have batch statistics of its own."""
+        """Whether several ranks can train it: not if each would have its own batch statistics."""
         return self.normalization != "batch"
 
     @property
@@ -99,7 +99,7 @@ class FeedForward(Training):
                 if name.endswith("weight") and weight.ndim > 1:
                     nn.init.uniform_(weight, -self.weight_range, self.weight_range)
         if self.sparse_inputs:
-            # All weights of an input side by side in memory: one input after the other is added.
+            # The weights of one input are adjacent in memory: inputs are added one by one.
             weight = next(p for p in model.parameters() if p.ndim > 1)
             by_input = weight.data.flatten(0, -2).t().contiguous()
             weight.data = by_input.t().unflatten(0, weight.shape[:-1])
@@ -128,14 +128,14 @@ class FeedForward(Training):
 
 @dataclass(frozen=True)
 class Convolutional(Training):
-    """A small convolutional network whose only pooling is over all of space, by a norm.
+    """A small convolutional network that ends with global pooling by a norm.
 
-    Convolutions of 3 x 3 with batch normalisation and ReLU, all but the last in steps of two; then
+    Convolutions of 3 x 3 with batch normalisation and ReLU, all but the last with stride 2; then
     :class:`~lpunits.GlobalLpPool` and a linear output. After a ReLU, order 1 is average pooling and
     order inf is max pooling, so they are the same network with another order.
 
     Args:
-        channels: Of each convolution.
+        channels: The channels of each convolution.
         order: The order of every channel's norm, or where it starts.
         learn_order: Whether it is learned, one for each channel.
     """

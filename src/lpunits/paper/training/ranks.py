@@ -1,11 +1,11 @@
-"""One model over several processes: all that knows of ranks.
+"""One model trained by several processes, the ranks.
 
-``torchrun --nproc-per-node N -m lpunits run ...`` starts N processes, the ranks. Each takes its
-share of every batch, the gradients are averaged, and so all ranks make the same step, which is that
-of one process with the whole batch. Rank 0 alone writes. Without torchrun there is one rank, and
-nothing here does anything.
+``torchrun --nproc-per-node N -m lpunits run ...`` starts N processes. Each takes its
+share of every batch, and the gradients are averaged. So all ranks make the same step: that of one
+process with the whole batch. Only rank 0 writes. Without torchrun there is one rank, and the
+functions here do nothing.
 
-A rank that fails ends, and torchrun ends the others: none of them waits for it.
+A rank that fails exits, and torchrun ends the others, so that none waits for it.
 """
 
 import os
@@ -34,7 +34,7 @@ def size() -> int:
 
 
 def join(trials: Sequence[Trial], jobs: int) -> None:
-    """Meet the other ranks, if these trials can be trained by several."""
+    """Connect to the other ranks; ValueError if they cannot train these trials together."""
     if size() == 1:
         return
     if jobs > 1:
@@ -46,11 +46,11 @@ def join(trials: Sequence[Trial], jobs: int) -> None:
                 f"several processes, not {trial.label!r}: run it without torchrun"
             )
     if not dist.is_initialized():
-        dist.init_process_group("gloo")  # the training loop works on processors
+        dist.init_process_group("gloo")  # the training loop runs on CPUs
 
 
 def fail(sentence: str) -> None:
-    """End this rank, and by that all: whoever waits for it is ended by torchrun."""
+    """Exit with an error; torchrun then ends the other ranks."""
     if size() > 1:
         raise SystemExit(f"lpunits: rank {rank()} of {size()}: {sentence}")
 
@@ -65,7 +65,7 @@ def from_rank_0(value: Value) -> Value:
 
 
 def summed(*values: float) -> list[float]:
-    """Each value summed over the ranks, by all of them in the same order: bit by bit the same."""
+    """Each value summed over the ranks, in the same order on all of them, for the same bits."""
     if size() == 1:
         return list(values)
     ours = torch.tensor(values, dtype=torch.float64)
@@ -80,12 +80,12 @@ def share(rows: Tensor) -> Tensor:
 
 
 def data_parallel(model: nn.Module) -> nn.Module:
-    """The model with rank 0's parameters, whose gradients will be the mean over the ranks."""
+    """The model with the parameters of rank 0, whose gradients are averaged over the ranks."""
     return model if size() == 1 else DistributedDataParallel(model)
 
 
 def seed_dropout(*names: object) -> None:
-    """Let every rank drop other units: its generator starts anew from these names and its rank."""
+    """Reseed dropout by these names and the rank, so that every rank drops other units."""
     if size() > 1:
         torch.manual_seed(random.Random(f"{names} {rank()}").getrandbits(63))
 

@@ -3,8 +3,8 @@
 A record holds the config, the seed, the status (``finished``; ``diverged``: the loss was not
 finite; ``failed``: an exception, or the process died; ``pruned``: a search saw that others are
 better), the error as a sentence, the outcome, wall time, threads, ranks, versions, CPU and commit.
-A finished or diverged trial is not run again; a failed or pruned one is. A record is written in one
-step, so that it is whole or not there.
+A finished or diverged trial is not repeated; a failed or pruned one is. A record is written
+atomically: it is complete or does not exist.
 """
 
 import datetime
@@ -30,7 +30,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """Folders of records: all are read, with the folders in them; the first one is written to."""
+    """Folders of records. All are read, with their subfolders; the first one is written to."""
 
     def __init__(self, *folders: Path) -> None:
         self.folders = folders
@@ -45,7 +45,7 @@ class Records:
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ValueError(f"{path}: not a sound record ({error}); remove it") from error
+                raise ValueError(f"{path}: a damaged record ({error}); remove it") from error
         return None
 
     def paths(self, trial: Trial) -> Iterator[Path]:
@@ -67,7 +67,7 @@ class Records:
         return [t for t in wanted if (self.find(t) or {}).get("status") not in done]
 
     def findings(self) -> dict[str, str]:
-        """What a reader of the records wrote about them: the paragraphs of ``findings.md``."""
+        """The paragraphs of ``findings.md`` by heading: comments on the records."""
         for folder in self.folders:
             path = folder / "findings.md"
             if path.exists():
@@ -78,7 +78,7 @@ class Records:
         return {}
 
     def write(self, record: Record) -> Path:
-        """Keep a record."""
+        """Write a record."""
         path = self.folders[0] / f"{record['key']}.json"
         write_atomically(path, f"{_text(record)}\n".encode())
         return path
@@ -92,7 +92,7 @@ def make(
     seconds: float,
     error: str | None = None,
 ) -> Record:
-    """A record of a trial, with all that a reader of the number may ask for."""
+    """A record of a trial, with versions, hardware and commit."""
     return {
         "format": FORMAT,
         "key": trial.key,
@@ -115,7 +115,7 @@ def make(
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions that numbers may depend on."""
+    """The versions of the software that results may depend on."""
     found = {"python": platform.python_version(), "lpunits": lpunits.__version__}
     for name in ("torch", "numpy"):
         try:
@@ -127,7 +127,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def cpu() -> str:
-    """The processor's name."""
+    """The name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:  # not Linux
@@ -138,7 +138,7 @@ def cpu() -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit that the package is checked out at, with a + if files of it have changed."""
+    """The commit of the checkout, with a + if files of the package were changed since."""
     folder = Path(__file__).parents[2]
 
     def git(*arguments: str) -> str:
@@ -160,7 +160,7 @@ def _same_config(trial: Trial, stored: dict[str, Any]) -> bool:
 
 
 def _text(value: Any, margin: str = "") -> str:
-    """JSON to be read and compared by people: a dict's entry and a list's row to a line."""
+    """JSON that people can read and compare: one line for each entry of a dict or row of a list."""
     inner = margin + " "
     if isinstance(value, dict) and value:
         rows = [f"{json.dumps(k)}: {_text(v, inner)}" for k, v in value.items()]

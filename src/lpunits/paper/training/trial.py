@@ -1,8 +1,6 @@
-"""What an experiment is: trials to run, and a section of the report made from their records.
+"""What an experiment is made of: configs and trials.
 
-The interface, in the order in which it is used:
-
-* A **config** is a frozen dataclass that holds every number that an outcome depends on, but the
+* A **config** is a frozen dataclass with every number that an outcome depends on, except the
   seed. It has a ``label`` for people, the names of the ``datasets`` that it loads, and
   ``run(seed, job)``, which returns the outcome: a dict of plain values (what JSON can hold; write
   infinity as ``"inf"``). If the loss stops being finite, ``run`` returns what it has with a
@@ -38,7 +36,7 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 class Config(Protocol):
-    """A frozen dataclass: all that a trial's outcome depends on, but the seed."""
+    """A frozen dataclass: all that the outcome of a trial depends on, except the seed."""
 
     @property
     def label(self) -> str:
@@ -54,7 +52,7 @@ class Config(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """A config and a seed: what has one outcome."""
+    """A config and a seed, which determine the outcome."""
 
     config: Any  # a Config; Any, because each experiment reads the fields of its own
     seed: int
@@ -74,7 +72,7 @@ class Trial:
     def key(self) -> str:
         """The name of its record: the kind of trial, and a hash of config and seed.
 
-        A field that has its default is left out, so that a new field leaves old records valid.
+        Fields with their default value are left out, so that a new field keeps old records valid.
         """
         default = {
             f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
@@ -131,7 +129,7 @@ def check_below_one(config: Any, *names: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as strict JSON holds it: it knows no infinity."""
+    """A value for strict JSON, which has no infinity."""
     if isinstance(value, list):
         return [_plain(v) for v in value]
     if isinstance(value, dict):
