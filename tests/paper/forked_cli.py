@@ -16,10 +16,12 @@ from lpunits import LpLinear
 from lpunits.ops import compiled, status
 from lpunits.paper import data, experiments
 from lpunits.paper.cli import report, run, search  # noqa: F401
+from lpunits.paper.search import study
 
 if __name__ == "__main__":
     if not compiled:
         sys.exit(f"these tests are about the compiled operator: {status()}")
+    study.GRACE = 2.0  # drivers follow one another here: the next one need not wait for long
     torch.set_num_threads(1)
     LpLinear(4, units=2, filters=2)(torch.randn(3, 4)).sum().backward()
     data.load("digits")
