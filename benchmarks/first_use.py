@@ -1,6 +1,6 @@
-"""What comes before the first result in a process: the import, and a first call.
+"""The time to the first result of a process: the import and the first call.
 
-Each is measured in fresh processes, by turns, with the library already built.
+Both are measured in new processes, in turns, with the library already built.
 """
 
 import statistics

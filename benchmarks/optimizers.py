@@ -1,8 +1,8 @@
-"""How the nets of Fig. 4c are best fitted: natural conjugate gradient against its alternatives.
+"""Fitting the networks of Fig. 4c: natural conjugate gradient against its alternatives.
 
-All start from the same nets, see all points at every step, and have the same budget of processor
-seconds for a run. A run succeeds when it reaches zero training errors. Processor time is what the
-process used, so that a busy machine does not count against whoever was running then.
+All optimisers have the same starts, full batches and the same budget of CPU seconds per run. A run
+succeeds if it reaches zero training errors. CPU time, not wall time, so that other work on the
+machine does not matter.
 """
 
 import statistics

@@ -1,9 +1,9 @@
-"""The unit itself: ``lp_pool`` against the formulas and units that it competes with.
+"""The unit itself: ``lp_pool`` against its formula in torch and against other units.
 
-All contestants of a case work on the same tensors, with learned orders around 3, one per unit, and
-give the gradients of everything that they learn. Over the filters the unit has centres: its formula
-and the ReLU subtract them, too, and maxout adds its biases. Over the last dimension, as in
-``LpPool`` and of a network's features, nobody has any.
+All contestants of a case use the same tensors, with learned orders around 3, one per unit, and
+compute the gradients of everything that is learned. Over the filters, the unit has centres: the
+formula and the ReLU subtract them as well, and maxout adds biases. Over the last dimension, as in
+``LpPool``, there are none.
 """
 
 from collections.abc import Container

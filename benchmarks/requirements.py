@@ -1,6 +1,6 @@
-"""What was required, and what was reached: ratios of times of the same run, and one time.
+"""The required speed and the measured one: ratios of times of the same run, and one time.
 
-All is forward + backward, on all threads. "Compiled" is under ``torch.compile(fullgraph=True)``.
+All times are forward + backward on all threads. "Compiled" is ``torch.compile(fullgraph=True)``.
 """
 
 from collections.abc import Sequence

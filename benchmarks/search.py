@@ -1,11 +1,10 @@
-"""What several processes gain in a search, and what a trial costs beside its training.
+"""The speed-up of a search by several processes, and the overhead of a trial.
 
     python benchmarks/search.py [--ray]
 
-On two cores two processes have to finish 24 equal trials 1.7 times as fast as one, Ray's workers
-1.5 times, and a trial may cost 0.3 s beside its training. Starting the processes and loading torch
-is not part of that: what is timed is a search of 28 trials less a search of 4. Nothing else should
-be running.
+Required on two cores: two processes finish 24 equal trials 1.7 times as fast as one, and two Ray
+workers 1.5 times as fast; the overhead of a trial is at most 0.3 s. The start of the processes does
+not count: the time is that of 28 trials minus that of 4. Nothing else should be running.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Pooling over space: ``LpPool1d/2d/3d`` and ``GlobalLpPool`` against torch's layers and formulas.
+"""Spatial pooling: ``LpPool1d/2d/3d`` and ``GlobalLpPool`` against torch's layers and formulas.
 
-Features are positive, as behind a ReLU, so that GeM and ``nn.LPPool2d`` compute a norm, too.
+Features are positive, as after a ReLU, so that GeM and ``nn.LPPool2d`` compute the same norm.
 """
 
 from dataclasses import replace
@@ -77,7 +77,7 @@ def _contestants(
     """Our layer, the formulas by torch's average, and torch's layers."""
     groups, unpadded = partial(_groups, window=window), (*window[:2], 0)
     upstream = torch.randn(maximum(z).shape, generator=torch.Generator().manual_seed(1))
-    if not z.is_contiguous():  # as the next layer would hand it down
+    if not z.is_contiguous():  # as the next layer would return it
         upstream = upstream.contiguous(memory_format=torch.channels_last)
     per_channel = (-1, *[1] * (z.ndim - 2))
     p = layer.order.detach().reshape(per_channel).requires_grad_()

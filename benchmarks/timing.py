@@ -1,9 +1,9 @@
-"""How everything here is timed, said once.
+"""The method of all timings.
 
-The contestants of a case take turns (A B C A B C ...) and have the same number of repeats, so that
-a slow moment of the machine meets all of them. Each is judged by the best of its repeats: noise
-only ever adds time. A repeat is as many calls as fill a few milliseconds, with the garbage
-collector off. Before any of that, each contestant's numbers are checked.
+The contestants of a case take turns (A B C A B C ...) with the same number of repeats, so that a
+slow moment of the machine affects all of them. The result is the best repeat, because noise only
+adds time. A repeat is as many calls as fill a few milliseconds, with the garbage collector off.
+The results of each contestant are checked before it is timed.
 """
 
 import gc
@@ -26,7 +26,7 @@ OURS = "ours"
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run covers, and how long it looks."""
+    """The extent and the length of a run."""
 
     seconds: float  # of timed calls per contestant and mode, unless `rounds` repeats take longer
     rounds: int  # repeats at least
@@ -72,12 +72,12 @@ class Result:
 
 @dataclass
 class Contestant:
-    """A function of ``inputs`` to time, with what its result has to be.
+    """A function of ``inputs`` to time, with its expected result.
 
-    The backward differentiates those of the inputs, data first, and of the parameters that require
-    a gradient. A contestant without any (a copy of the tensor) has no backward and counts the same
-    in both modes. ``expected`` is the result, and then, for those that must agree on them, the
-    gradients: see :func:`truth`.
+    The backward pass differentiates the inputs (data first) and parameters that require a gradient.
+    A contestant without any, such as a copy of the tensor, has no backward pass: the same time in
+    both modes. ``expected`` is the result, followed by the gradients if they are to be checked: see
+    :func:`truth`.
     """
 
     name: str
@@ -112,18 +112,18 @@ class Contestant:
 
 
 def compiled(name: str) -> str:
-    """What a contestant is called under torch.compile."""
+    """The name of a contestant under torch.compile."""
     return f"{name}, compiled"
 
 
 def compile_whole(function: Callable[..., Any]) -> Callable[..., Any]:
-    """One graph, or an error; apart from others of the same code, whose guards it would check."""
+    """Compile to one graph, or raise. A new function each time: guards are not shared."""
     return torch.compile(function, fullgraph=True, dynamic=False, isolate_recompiles=True)
 
 
 @dataclass(frozen=True)
 class Case:
-    """The contestants that meet on the same data."""
+    """Contestants on the same data."""
 
     question: str
     group: str
@@ -158,7 +158,7 @@ def measure(case: Case, settings: Settings) -> list[Result]:
 
 
 def compare(calls: Mapping[str, Callable[[], object]], settings: Settings) -> dict[str, Timing]:
-    """Time the calls in turns."""
+    """Time the calls, in turns."""
     inner = {name: _warm_up(call, settings.slice) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     rounds, end = 0, time.perf_counter() + settings.seconds * len(calls)
@@ -195,7 +195,7 @@ def truth(
 
 
 def check(contestant: Contestant, *, value: float = 1e-5, gradient: float = 1e-4) -> None:
-    """Raise AssertionError unless the contestant computes what is expected of it.
+    """Raise AssertionError unless the contestant computes the expected results.
 
     A value is compared entry by entry, relative to the entry plus the mean size of all of them. A
     gradient is compared as a whole, by the norm of the difference: a norm has a kink where all of
@@ -251,7 +251,7 @@ def checked(case: str, contestants: Iterable[Contestant]) -> Iterator[Contestant
 
 
 def _warm_up(call: Callable[[], object], slice_: float) -> int:
-    """Call until nothing is done for the first time, and say how many calls fill a repeat."""
+    """Warm up, and return the number of calls that fill a repeat."""
     call()
     taken = _seconds(call, 1)
     if taken < slice_:

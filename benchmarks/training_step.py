@@ -1,9 +1,9 @@
-"""A training step of the paper's network, and what of it is not matrix multiplication.
+"""A training step of the paper's network, and the part of it that is not matrix products.
 
 784 inputs, two layers of 240 units with 5 filters each, 10 classes, a batch of 100; dropout of 0.2
-on the inputs and 0.5 on the units, SGD with momentum, and the length of every filter held below a
-maximum. Like for like: all have our dropout and our optimiser, and only the unit differs. One has
-torch's, as a program that uses torch alone.
+on the inputs and 0.5 on the units, SGD with momentum and a maximum norm of the filters. All
+contestants use our dropout and our optimiser, so only the unit differs. One uses torch's instead,
+like a program that depends on torch alone.
 """
 
 import time
