@@ -162,5 +162,5 @@ define("data", ["random"], ({ Random }) => {
     return [x - reach, x + reach, y - reach, y + reach];
   }
 
-  return { SETS, MOST, make, fromRows, parseCsv, extent, curveLevel, teacherLevel };
+  return { SETS, MOST, make, fromRows, parseCsv, extent };
 });

@@ -16,11 +16,10 @@ define("exporting", ["network"], ({ KINDS, layout }) => {
     const outputs = places.outputs;
     const part = (from, to) => theta.slice(from, to);
     const learns = kind === "lp" && learned.some((yes, j) => yes && orders[j] !== Infinity);
-    const fixed = learns ? learned.map((yes, j) => (yes ? 1 : 0)) : [];
+    const fixed = learns ? learned.map(Number) : [];
     const options = [`activation="${kind}"`];
     if (KINDS[kind].pools) options.push(`filters=${filters}`);
     if (kind === "lp") options.push(`order=${list(orders)}`, `learn_order=${learns ? "True" : "False"}`);
-    const first = KINDS[kind].pools ? "net[0]" : "net[0]";
     const weight = part(places.weight, places.shift);
     const shift = part(places.shift, places.out);
     const lines = [
@@ -36,14 +35,13 @@ define("exporting", ["network"], ({ KINDS, layout }) => {
     if (KINDS[kind].pools) {
       const shifted = KINDS[kind].norm ? "center" : "bias";
       lines.push(
-        `    # filter, unit, input`,
-        `    ${first}.weight.copy_(torch.tensor(${rows(weight, 2, "    ")}).view(${filters}, ${units}, 2))`,
-        `    ${first}.${shifted}.copy_(torch.tensor(${rows(shift, units, "    ")}))`,
+          `    net[0].weight.copy_(torch.tensor(${rows(weight, 2, "    ")}).view(${filters}, ${units}, 2))`,
+        `    net[0].${shifted}.copy_(torch.tensor(${rows(shift, units, "    ")}))`,
       );
     } else
       lines.push(
-        `    ${first}.weight.copy_(torch.tensor(${rows(weight, 2, "    ")}))`,
-        `    ${first}.bias.copy_(torch.tensor(${list(shift)}))`,
+        `    net[0].weight.copy_(torch.tensor(${rows(weight, 2, "    ")}))`,
+        `    net[0].bias.copy_(torch.tensor(${list(shift)}))`,
       );
     lines.push(
       `    net[-1].weight.copy_(torch.tensor(${rows(part(places.out, places.bias), units, "    ")}))`,
@@ -52,7 +50,7 @@ define("exporting", ["network"], ({ KINDS, layout }) => {
     );
     if (fixed.includes(0)) {
       lines.push("# Some orders stay as they are.");
-      lines.push(`${first}.rho.register_hook(lambda grad: grad * torch.tensor(${list(fixed)}))`);
+      lines.push(`net[0].rho.register_hook(lambda grad: grad * torch.tensor(${list(fixed)}))`);
     }
     const groups = `lpunits.param_groups(net, lr=${rate}, order_scale=${orderRate})`;
     const loss = outputs === 1 ? "logistic" : "softmax";

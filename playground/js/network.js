@@ -105,15 +105,6 @@ define("network", ["unit", "random"], (unit, { Random }) => {
       return scores;
     }
 
-    /** How far class k is ahead of the best other class at a point. */
-    lead(x, y, k) {
-      const scores = this.score(x, y);
-      if (scores.length === 1) return k ? scores[0] : -scores[0];
-      let best = -Infinity;
-      for (let c = 0; c < scores.length; c++) if (c !== k) best = Math.max(best, scores[c]);
-      return scores[k] - best;
-    }
-
     /** Add to `out` what the slopes at the present point, times `errors` in the scores, give. */
     pullback(x, y, errors, out) {
       const { theta, h, slopes, places } = this;

@@ -6,7 +6,7 @@ define("networkView", ["network", "data", "state", "run", "ownPoints", "exportin
   const ENDS = {
     clean: "No mistake is left.",
     diverged: "Diverged: try a lower rate.",
-    stalled: "No way down from here; try another seed or more units.",
+    stalled: "No way down from here.",
   };
 
   function mount(state, changed) {

@@ -18,21 +18,43 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
     return scores;
   }
 
-  /** The lines between classes. */
+  /** The lines between classes: for each pair, the parts where no third class is ahead of both. */
   function boundary(network, extent, scores) {
     const outputs = network.places.outputs;
-    if (outputs === 1) return geometry.contours((x, y) => network.lead(x, y, 1), extent, CELLS, scores);
+    if (outputs === 1) return geometry.contours((x, y) => network.score(x, y)[0], extent, CELLS, scores);
     const lines = [];
-    for (let k = 0; k < outputs; k++) {
-      const leads = new Float64Array(scores.length / outputs);
-      for (let i = 0; i < leads.length; i++) {
-        let best = -Infinity;
-        for (let c = 0; c < outputs; c++) if (c !== k) best = Math.max(best, scores[i * outputs + c]);
-        leads[i] = scores[i * outputs + k] - best;
-      }
-      lines.push(...geometry.contours((x, y) => network.lead(x, y, k), extent, CELLS, leads));
+    const ahead = (a, b) => (x, y) => {
+      const found = network.score(x, y);
+      return found[a] - found[b];
+    };
+    for (const [a, b, c] of [[0, 1, 2], [1, 2, 0], [2, 0, 1]]) {
+      const values = Float64Array.from({ length: scores.length / 3 }, (_, i) => scores[3 * i + a] - scores[3 * i + b]);
+      for (const line of geometry.contours(ahead(a, b), extent, CELLS, values))
+        lines.push(...kept(line, ahead(a, c)));
     }
     return lines;
+  }
+
+  /** The parts of a line where f is positive; the ends are where it is 0. */
+  function kept(line, f) {
+    const parts = [];
+    let part = null;
+    let [x0, y0, f0] = [0, 0, NaN];
+    for (let i = 0; i < line.length; i += 2) {
+      const [x, y] = [line[i], line[i + 1]];
+      const value = f(x, y);
+      const t = f0 / (f0 - value);
+      const cut = [x0 + t * (x - x0), y0 + t * (y - y0)];
+      if (value > 0) {
+        if (!part) parts.push((part = f0 <= 0 ? cut : []));
+        part.push(x, y);
+      } else if (part) {
+        part.push(...cut);
+        part = null;
+      }
+      [x0, y0, f0] = [x, y, value];
+    }
+    return parts;
   }
 
   const field = document.createElement("canvas");

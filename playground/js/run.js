@@ -147,10 +147,14 @@ define("run", ["network", "unit", "scene", "plane", "chart", "theme"], ({ Networ
       this.fields.forEach((field, j) => {
         if (latest && document.activeElement !== field) field.value = orderName(latest.orders[j]);
       });
-      this.charts();
+      // The curves hardly change from frame to frame: ten times a second is enough.
+      clearTimeout(this.later);
+      if (performance.now() - this.charted < 100) this.later = setTimeout(() => this.charts(), 100);
+      else this.charts();
     }
 
     charts() {
+      this.charted = performance.now();
       const draw = (selector, make, words) => {
         const canvas = this.$(selector);
         if (!canvas.clientWidth) return;
