@@ -1,4 +1,4 @@
-"""Equal budgets: who is better, by how much, and where that cannot be said."""
+"""Equal budgets: which kind is better, by how much, and where there is no difference."""
 
 import shlex
 import shutil

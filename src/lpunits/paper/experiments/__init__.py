@@ -38,7 +38,7 @@ def register(experiment: Experiment) -> None:
     """Add an experiment of your own, for this process.
 
     An installed package adds one to every process by an entry point in the group
-    ``lpunits.experiments``, see ``docs/howto/experiments.md``.
+    ``lpunits.experiments``, see ``docs/howto/add_experiment.md``.
     """
     if isinstance(EXPERIMENTS.get(experiment.name), str):
         raise ValueError(f"there is an experiment {experiment.name!r} already: choose another name")
