@@ -1,6 +1,7 @@
 """The commands ``lpunits list``, ``lpunits show`` and ``lpunits report``: they never train."""
 
 import webbrowser
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from lpunits.paper import data, experiments
 from lpunits.paper.cli import tables
 from lpunits.paper.cli.folders import OUT, RESULTS, Settings, records_of
 from lpunits.paper.report import markdown as document
-from lpunits.paper.report import page
+from lpunits.paper.report import page, summary
 from lpunits.paper.report.parts import collect
 from lpunits.paper.search.display import duration
 from lpunits.paper.training.records import Records
@@ -29,6 +30,9 @@ def list_all() -> None:
     tables.print_rows(
         ["name", "experiment", "quick", "paper"], rows, shrinks="experiment", wraps=False
     )
+    verdicts = Counter(headline.verdict for headline in summary.read())
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    print(f"The project's own results: {counts}.")
     print("Times are for two cores. Next: lpunits show NAME, lpunits run NAME")
 
 

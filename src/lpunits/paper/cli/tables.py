@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -14,8 +13,6 @@ from lpunits.paper.report.section import Experiment
 from lpunits.paper.report.summary import Headline
 
 COLORS = {"reproduced": "green", "better": "green", "not reproduced": "red"}
-
-
 console = Console(highlight=False)
 
 
@@ -42,8 +39,7 @@ def print_headlines(headlines: Sequence[Headline], title: str = "") -> None:
     for name, ratio in (("", 4), ("paper", 2), ("ours", 3), ("verdict", None)):
         table.add_column(name, ratio=ratio, min_width=14 if ratio is None else None)
     for headline in headlines:
-        verdict = getattr(headline, "verdict", "")
-        verdict = f"[{COLORS[verdict]}]{verdict}[/]" if verdict else ""
+        verdict = f"[{COLORS[headline.verdict]}]{headline.verdict}[/]"
         table.add_row(headline.what, headline.paper, headline.ours, verdict)
     console.print(table)
 
@@ -60,7 +56,7 @@ def print_parts(parts: Sequence[Part]) -> None:
         print_headlines(rows)
 
 
-def shipped(experiment: str) -> list[Any]:
+def shipped(experiment: str) -> list[Headline]:
     """The rows of an experiment in the summary that the package contains."""
     return [h for h in summary.read() if experiment in shlex.split(h.command)[2:3]]
 
