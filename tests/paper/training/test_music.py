@@ -184,15 +184,15 @@ def test_a_run_that_stops_after_any_epoch_goes_on_with_the_same_bits(tmp_path, c
             super().save(parts, facts)
             raise KilledError
 
-    lives = 0
+    kills = 0
     while True:
-        torch.manual_seed(lives)  # whatever the process did before must not matter
+        torch.manual_seed(kills)  # whatever the process did before must not matter
         try:
             outcome = config.run(0, Fragile(tmp_path / "parts"))
             break
         except KilledError:
-            lives += 1
-    assert lives == len(whole["curve"]) + 1  # and one after the choice of the weights
+            kills += 1
+    assert kills == len(whole["curve"]) + 1  # and one after the choice of the weights
     assert outcome == whole
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert models[0] == models[1]

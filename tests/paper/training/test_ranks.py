@@ -91,13 +91,13 @@ def test_a_rank_that_fails_ends_all_with_an_error(two):
 
 
 @pytest.mark.parametrize(
-    ("jobs", "told"), [(2, "jobs must be 1 under torchrun, got 2"), (1, "not 'jsb, lp")]
+    ("jobs", "message"), [(2, "jobs must be 1 under torchrun, got 2"), (1, "not 'jsb, lp")]
 )
-def test_what_several_processes_cannot_do_is_told(jobs, told, tmp_path, monkeypatch):
+def test_what_several_processes_cannot_do_is_refused(jobs, message, tmp_path, monkeypatch):
     for name, value in (("TORCHELASTIC_RUN_ID", "test"), ("WORLD_SIZE", "2"), ("RANK", "0")):
         monkeypatch.setenv(name, value)
     trial = next(t for t in table4.EXPERIMENT.trials("paper") if t.config.data == "jsb")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         run([trial], Records(tmp_path / "records"), tmp_path / "work", jobs=jobs)
 
 

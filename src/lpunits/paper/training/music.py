@@ -217,6 +217,8 @@ class Prediction:
         groups = param_groups(model, config.lr, **scales)
         for group in groups:
             group["scale"] = group["lr"]
+            if group["name"] == "biases":  # which the recorded trials decayed, like the weights
+                group["weight_decay"] = config.weight_decay
         if config.optimizer == "adam":
             return torch.optim.AdamW(groups, fused=True)
         return torch.optim.SGD(groups, momentum=config.momentum)
