@@ -77,6 +77,9 @@ def test_a_wheel_works_where_there_is_no_compiler(clean, source, tmp_path):
     assert {"lpunits/playground/index.html", "lpunits/playground/js/main.js"} <= set(names)
     pip(clean, "install", "--no-deps", str(wheel), **NO_TOOLS)
     assert status(clean).startswith("compiled for ")
+    code = "from lpunits.paper.playground import folder; print(folder())"
+    where = subprocess.run([clean, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert where.stdout.strip().endswith("site-packages/lpunits/playground")
 
 
 def test_without_a_compiler_it_is_installed_and_plain_torch_serves(clean, source):

@@ -48,7 +48,8 @@
   document.querySelectorAll("[data-view]").forEach((button) => {
     if (button.tagName !== "BUTTON") return;
     button.addEventListener("click", () => {
-      if (button.dataset.view !== state.view) open(button.dataset.view, true);
+      const { view } = button.dataset;
+      if (view !== state.view) open(view, view !== "race"); // a race begins at the start, for both
       writeSoon();
       window.scrollTo({ top: 0 });
     });

@@ -57,11 +57,10 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
     return parts;
   }
 
-  const field = document.createElement("canvas");
-  field.width = field.height = CELLS + 1;
-
   /** The classes as colour: the surer the network, the stronger. */
   function paintField(scores, outputs, theme) {
+    const field = document.createElement("canvas"); // a new one: scenes outlive the next painting
+    field.width = field.height = CELLS + 1;
     const context = field.getContext("2d");
     const image = context.createImageData(CELLS + 1, CELLS + 1);
     const paper = rgb(theme.plane);
@@ -89,11 +88,7 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
         share[2] = 0;
       }
     context.putImageData(image, 0, 0);
-    // A copy of its own: scenes outlive the next painting.
-    const copy = document.createElement("canvas");
-    copy.width = copy.height = CELLS + 1;
-    copy.getContext("2d").drawImage(field, 0, 0);
-    return copy;
+    return field;
   }
 
   function drawPoints(scene, set, map, theme) {
@@ -166,6 +161,10 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
   /** An order as it is written in pictures. */
   const orderName = (p) => (p === Infinity || p > 1e6 ? "∞" : p >= 100 ? p.toFixed(0) : String(+p.toPrecision(3)));
 
+  /** The order that was typed; NaN if it is none. */
+  const orderFrom = (text) =>
+    /^(∞|inf|infinity)$/i.test(text.trim()) ? Infinity : Number(text.replace(",", "."));
+
   /** The whole picture of a network on its data; `wrong` marks the mistakes, `cache` keeps the points' bitmap. */
   function picture({ network, set, wrong, extent, size, cache }) {
     const theme = colors();
@@ -188,5 +187,5 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
     return scene;
   }
 
-  return { picture, orderName };
+  return { picture, orderName, orderFrom };
 });

@@ -1,6 +1,6 @@
 "use strict";
 // One network in training: its worker, its picture, its numbers and its curves.
-define("run", ["network", "unit", "scene", "plane", "chart", "theme"], ({ Network, KINDS, layout }, { rhoOf }, { show }, { picture, orderName }, chart, { colors }) => {
+define("run", ["network", "unit", "scene", "plane", "chart", "theme"], ({ Network, KINDS, layout }, { rhoOf }, { show }, { picture, orderName, orderFrom }, chart, { colors }) => {
   const MOST_ROWS = 128; // of the history; beyond, every other row goes
   let script = null;
   const newWorker = () => {
@@ -107,8 +107,7 @@ define("run", ["network", "unit", "scene", "plane", "chart", "theme"], ({ Networ
         box.checked = learned[j];
         box.disabled = orders[j] === Infinity;
         field.addEventListener("change", () => {
-          const text = field.value.trim().toLowerCase();
-          const p = /^(∞|inf|infinity)$/.test(text) ? Infinity : Number(text.replace(",", "."));
+          const p = orderFrom(field.value);
           if (p >= 1) this.tell.order(this, j, p);
           else field.value = orderName(this.latest?.orders[j] ?? orders[j]);
         });

@@ -118,6 +118,12 @@ define("scene", [], () => {
 
   const hollow = (shape) => shape === "cross" || shape === "ring";
 
+  /** The pixels of a grid are its corners: the outer ones lie half outside. */
+  function overhang(canvas, width, height) {
+    const [dx, dy] = [width / (canvas.width - 1), height / (canvas.height - 1)];
+    return [-dx / 2, -dy / 2, width + dx, height + dy];
+  }
+
   const PAINT = {
     line(context, { points, color, width = 1, dash = [], fill, opacity = 1, cap = "butt" }) {
       context.globalAlpha = opacity;
@@ -155,9 +161,7 @@ define("scene", [], () => {
       context.globalAlpha = 1;
       context.imageSmoothingEnabled = true;
       context.imageSmoothingQuality = "high";
-      // The pixels of the grid are its corners: the outer ones lie half outside.
-      const [dx, dy] = [width / (canvas.width - 1), height / (canvas.height - 1)];
-      context.drawImage(canvas, -dx / 2, -dy / 2, width + dx, height + dy);
+      context.drawImage(canvas, ...overhang(canvas, width, height));
     },
     text(context, { words, x, y, color, size = 13, weight = 600, align = "center", halo }) {
       context.globalAlpha = 1;
@@ -206,8 +210,8 @@ define("scene", [], () => {
       return `<path d="${d}" ${drawn} opacity="${item.opacity ?? 1}"/>`;
     },
     image({ canvas }, { width, height }) {
-      const [dx, dy] = [width / (canvas.width - 1), height / (canvas.height - 1)];
-      const box = `x="${-dx / 2}" y="${-dy / 2}" width="${width + dx}" height="${height + dy}"`;
+      const [x, y, w, h] = overhang(canvas, width, height);
+      const box = `x="${x}" y="${y}" width="${w}" height="${h}"`;
       return `<image ${box} preserveAspectRatio="none" href="${canvas.toDataURL()}"/>`;
     },
     text({ words, x, y, color, size = 13, weight = 600, align = "center", halo }) {

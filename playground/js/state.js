@@ -120,11 +120,19 @@ define("state", ["network", "data"], ({ KINDS, layout }, { SETS, MOST }) => {
         if (run.history?.length) put(`history${i}`, toBase64(Float32Array.from(run.history.flat())));
       });
     }
-    return words.map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2B", "+")}`).join("&");
+    return words.map(([name, value]) => `${name}=${encodeURIComponent(value).replace(/%(2C|3A|2B)/g, decodeURIComponent)}`).join("&");
   }
 
   /** The state of an address; what is missing or makes no sense is as the page opens. */
   function read(text) {
+    try {
+      return decode(text);
+    } catch {
+      return fresh(); // letters that are no address at all
+    }
+  }
+
+  function decode(text) {
     const state = fresh();
     const words = new Map(
       text.replace(/^#/, "").split("&").map((pair) => {

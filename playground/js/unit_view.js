@@ -1,6 +1,6 @@
 "use strict";
 // The first view: one unit, shaped by hand.
-define("unitView", ["unit", "geometry", "scene", "theme", "plane"], (unit, geometry, { Scene, show, mapping }, { colors, rgb }, { orderName }) => {
+define("unitView", ["unit", "geometry", "scene", "theme", "plane"], (unit, geometry, { Scene, show, mapping }, { colors, rgb }, { orderName, orderFrom }) => {
   const EXTENT = [-2.4, 2.4, -2.4, 2.4];
   const CELLS = 72;
   const LEVELS = [0.25, 0.5, 0.75, 1.25, 1.5, 2, 2.5, 3, 4];
@@ -258,8 +258,7 @@ define("unitView", ["unit", "geometry", "scene", "theme", "plane"], (unit, geome
     });
     $("order-text").addEventListener("change", (event) => {
       stopSweep();
-      const text = event.target.value.trim().toLowerCase();
-      const p = /^(∞|inf|infinity)$/.test(text) ? Infinity : Number(text.replace(",", "."));
+      const p = orderFrom(event.target.value);
       if (p >= 0.2) it().p = p;
       event.target.value = orderName(it().p);
       update();

@@ -92,6 +92,21 @@ def test_two_lp_units_end_without_a_mistake(visit, size):
     assert page.inner_text("#status") == "No mistake is left."
 
 
+def test_a_race_is_won_by_lp_units(visit):
+    page = visit("#view=network&pace=full")
+    page.click("#step")
+    page.wait_for_timeout(300)
+    page.get_by_role("button", name="Race").click()
+    ready(page)
+    assert page.locator(".steps dd").all_inner_texts() == ["0", "0"]
+    page.click("#play")
+    page.wait_for_timeout(100)
+    ended(page)
+    lp, relu = mistakes(page)
+    assert lp == 0 < relu
+    assert page.locator(".badge").all_inner_texts() == ["first, 39 steps", ""]
+
+
 def test_a_link_reopens_exactly_this_picture(visit):
     page = visit("#view=race&data=moons&points=200&by=adam&pace=full&net1=maxout:2:3")
     page.click("#play")

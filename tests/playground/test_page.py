@@ -137,12 +137,14 @@ def test_state_in_the_address(javascript):
       seed: 77, pace: "full" };
     const twice = (state) => read("#" + write(state));
     return { unit, backUnit: twice(one).unit, race, backRace: twice(race), fresh: fresh(),
+      broken: [read("#view=%E0%A4%A"), read("#view=race&theta0=***")],
       junk: read("#view=nothing&p=abc&w=1,x&net0=foo:9&theta0=AAAA&points=1e9&data=nope&rate=-") };
     """
     found = javascript(script)
     assert found["unit"] == found["backUnit"]
     assert found["race"] == found["backRace"]
     assert found["junk"] == found["fresh"]
+    assert found["broken"] == [found["fresh"]] * 2
 
 
 def test_points_from_csv(javascript):
