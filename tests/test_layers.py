@@ -27,7 +27,7 @@ INF = math.inf
 
 class TestLpLinear:
     def test_is_the_equation_of_the_paper(self):
-        layer = LpLinear(20, 6, 4, order=[1.5, 2, 2.5, 3, 4, 8])
+        layer = LpLinear(20, 6, 4, order=[1.5, 2, 2.5, 3, 4, 8], bias=False)
         nn.init.normal_(layer.center)
         x = torch.randn(9, 20)
         truth = reference.lp_linear(x, layer.weight, layer.center, layer.rho)
@@ -177,7 +177,7 @@ def test_maxout_linear_keeps_the_variance_too(start):
 @pytest.mark.parametrize("order", [1.5, 3.0, INF])
 def test_before_dropout_a_unit_has_the_size_of_its_input_and_a_bias_takes_its_mean_away(order):
     layer = LpLinear(64, 512, 4, order=order, bias=True)
-    layer.reset_parameters(dropped=True)
+    layer.reset_parameters(small=True)
     u = layer(torch.randn(1024, 64)).detach()
     assert abs(u.mean().item()) < 0.1
     assert (u - layer.bias).square().mean().item() == pytest.approx(1.0, rel=0.1)
@@ -185,7 +185,7 @@ def test_before_dropout_a_unit_has_the_size_of_its_input_and_a_bias_takes_its_me
 
 def test_before_dropout_the_biases_of_maxout_units_take_their_mean_away():
     layer = MaxoutLinear(64, 512, 4)
-    layer.reset_parameters(dropped=True)
+    layer.reset_parameters(small=True)
     assert abs(layer(torch.randn(1024, 64)).mean().item()) < 0.1
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 from lpunits.arguments import check_floating, check_sizes
 from lpunits.functional import lp_pool, maxout
 from lpunits.orders import Ordered, Orders
-from lpunits.start import check_start, deviation, draw_, projections, spread, spread_
+from lpunits.start import Statistics, check_start, draw_, spread, spread_, statistics
 
 
 class LpLinear(Ordered):
@@ -20,9 +20,9 @@ class LpLinear(Ordered):
         u_j = \Bigl( \frac{1}{N} \sum_{i=1}^{N} |w_{ij}^\top x - c_{ij}|^{p_j} \Bigr)^{1/p_j}
         \; (+\, b_j), \qquad p_j = 1 + \log(1 + e^{\rho_j})
 
-    Weights and centres start at a scale that keeps the variance of a signal through any number of
-    layers (:mod:`lpunits.start`). Of a sparse input, ``x.to_sparse()``, only those entries are
-    multiplied that are not 0.
+    The bias starts at minus the mean of the norm, weights and centres at a scale that keeps the
+    variance of a signal through any number of layers (:mod:`lpunits.start`). Of a sparse input,
+    ``x.to_sparse()``, only those entries are multiplied that are not 0.
 
     >>> layer = LpLinear(784, units=240, filters=5, order=3.0)
     >>> layer(torch.randn(32, 784)).shape
@@ -41,7 +41,9 @@ class LpLinear(Ordered):
         shared: Whether one order serves all units.
         order_range: Where orders may go, ``(low, high)``; see :class:`lpunits.orders.Ordered`.
         center: Whether the projections have learned centres ``c``.
-        bias: Whether a learned bias is added to each unit after the root.
+        bias: Whether a learned bias is added to each unit after the root; by default with the start
+            ``"spread"``. A norm is positive, and a common mean slows the next layer down. As a
+            constant the bias could be part of that layer: what a network can be stays the same.
         start: ``"spread"``: centres start from a normal distribution, a bias at minus the mean
             output; ``"zero"``: both start at 0, as in the paper.
         device: Where the parameters live.
@@ -66,7 +68,7 @@ class LpLinear(Ordered):
         shared: bool = False,
         order_range: tuple[float, float] = (1.0, math.inf),
         center: bool = True,
-        bias: bool = False,
+        bias: bool | None = None,
         start: str = "spread",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -80,26 +82,26 @@ class LpLinear(Ordered):
         self.start = start
         self.weight = _parameter((filters, units, in_features), device, dtype)
         self.center = _parameter((filters, units), device, dtype) if center else None
+        bias = start == "spread" if bias is None else bias
         self.bias = _parameter((units,), device, dtype) if bias else None
         self.reset_parameters()
 
-    def reset_parameters(self, *, dropped: bool = False) -> None:
+    def reset_parameters(self, *, small: bool = False) -> None:
         """Draw new weights and centres, and set the orders to where they started.
 
         Args:
-            dropped: Whether dropout follows the layer, which then passes on the mean square of its
-                input instead of its variance.
+            small: Whether to start smaller, as the first layer of a network should, and layers in
+                front of dropout: the norms then have the mean square of the inputs.
         """
         super().reset_parameters()
-        outputs = self.initial_outputs()
-        scale = outputs.square().mean((0, 1)).sqrt() if dropped else deviation(outputs)
-        draw_(self.weight, scale, zero_sum=not dropped)
+        initial = self.initial_statistics()
+        scale = _scale(initial, self.start, small)
+        draw_(self.weight, scale, zero_sum=not small)
         with torch.no_grad():
             if self.center is not None:
                 spread_(self.center, self._spread).div_(scale.to(self.center))
             if self.bias is not None:
-                mean = outputs.mean((0, 1)) / scale
-                self.bias.copy_(-mean if self.start == "spread" else torch.zeros_like(mean))
+                self.bias.copy_(-initial.mean / scale if self.start == "spread" else 0 * scale)
 
     @property
     def out_features(self) -> int:
@@ -110,11 +112,15 @@ class LpLinear(Ordered):
     def _spread(self) -> float:
         return spread(self.in_features) if self.center is not None and self.start == "spread" else 0
 
-    def initial_outputs(self) -> Tensor:
-        """What units make of standard normal projections, ``(centres, samples, units)``."""
+    def initial_statistics(self) -> Statistics:
+        """Of the norms, with standard normal projections."""
         orders, unit = torch.tensor(self.initial_order, device="cpu").unique(return_inverse=True)
-        z = projections(self.filters, self._spread).expand(-1, -1, -1, len(orders))
-        return lp_pool(z, orders, dim=-2)[..., unit]
+        of_orders = statistics(
+            lambda z: lp_pool(z.expand(*z.shape[:-1], len(orders)), orders, dim=-2),
+            self.filters,
+            self._spread,
+        )
+        return Statistics(*(value[unit] for value in of_orders))
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
@@ -125,7 +131,7 @@ class LpLinear(Ordered):
     def extra_repr(self) -> str:
         """Sizes and orders."""
         sizes = f"in_features={self.in_features}, units={self.units}, filters={self.filters}"
-        options = ", center=False" * (self.center is None) + ", bias=True" * (self.bias is not None)
+        options = ", center=False" * (self.center is None) + ", bias=False" * (self.bias is None)
         return f"{sizes}, {super().extra_repr()}{options}"
 
 
@@ -165,25 +171,25 @@ class MaxoutLinear(nn.Module):
         self.bias = _parameter((filters, units), device, dtype) if bias else None
         self.reset_parameters()
 
-    def reset_parameters(self, *, dropped: bool = False) -> None:
+    def reset_parameters(self, *, small: bool = False) -> None:
         """Draw new weights and biases; see :meth:`LpLinear.reset_parameters`."""
-        outputs = self.initial_outputs()
-        scale = outputs.square().mean((0, 1)).sqrt() if dropped else deviation(outputs)
-        draw_(self.weight, scale, zero_sum=not dropped)
+        initial = self.initial_statistics()
+        scale = _scale(initial, self.start, small)
+        draw_(self.weight, scale, zero_sum=not small)
         if self.bias is not None:
             with torch.no_grad():
                 spread_(self.bias, self._spread)
-                if dropped and self.start == "spread":  # a shift of all filters is one of the unit
-                    self.bias.sub_(outputs.mean().to(self.bias))
+                if self.start == "spread":  # a shift of all filters is one of the unit
+                    self.bias.sub_(initial.mean.to(self.bias))
                 self.bias.div_(scale.to(self.bias))
 
     @property
     def _spread(self) -> float:
         return spread(self.in_features) if self.bias is not None and self.start == "spread" else 0
 
-    def initial_outputs(self) -> Tensor:
-        """What a unit makes of standard normal projections, ``(centres, samples, 1)``."""
-        return maxout(projections(self.filters, self._spread), dim=-2)
+    def initial_statistics(self) -> Statistics:
+        """Of a unit, with standard normal projections."""
+        return statistics(lambda z: maxout(z, dim=-2), self.filters, self._spread)
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
@@ -193,6 +199,16 @@ class MaxoutLinear(nn.Module):
         """Sizes."""
         sizes = f"in_features={self.in_features}, units={self.units}, filters={self.filters}"
         return sizes + ", bias=False" * (self.bias is None)
+
+
+def _scale(initial: Statistics, start: str, small: bool) -> Tensor:
+    """What weights and centres are divided by, for each unit."""
+    if small:
+        return initial.root_mean_square
+    if start == "zero":
+        return initial.deviation
+    # The deviation lets small signals grow, the slope lets large ones shrink, layer by layer.
+    return (initial.deviation * initial.slope).sqrt()
 
 
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

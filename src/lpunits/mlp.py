@@ -39,8 +39,8 @@ class MLP(nn.Sequential):
         order: The orders to start from, for ``"lp"``: for all layers, or a list of one for each.
         learn_order: Whether the orders of ``"lp"`` are learned.
         center: Whether ``"lp"`` and ``"l2"`` units have centres.
-        bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root; by default where
-            dropout follows, which would turn the mean of a unit into noise.
+        bias: Whether ``"lp"`` and ``"l2"`` units have a bias after the root; by default with the
+            start ``"spread"``, unless a normalisation follows, which takes the mean away too.
         normalization: ``"batch"`` or ``"layer"`` normalisation after the units, or ``"none"``.
             After them, because the values of a norm have a large common mean, which it takes away.
         dropout: Probability to drop a hidden unit; the weights then start smaller.
@@ -95,7 +95,7 @@ class MLP(nn.Sequential):
         options: dict[str, Any] = {
             "learn_order": learn_order,
             "center": center or activation not in ("lp", "l2"),
-            "bias": dropout > 0 and start == "spread" if bias is None else bias,
+            "bias": start == "spread" and normalization == "none" if bias is None else bias,
             "start": start,
         }
         each = isinstance(order, list) and len(order) == len(hidden)
@@ -111,14 +111,13 @@ class MLP(nn.Sequential):
             if dropout:
                 layers.append(Dropout(dropout))
             in_features = units
-        if dropout:
-            for layer in layers:
-                if isinstance(layer, LpLinear | MaxoutLinear):
-                    layer.reset_parameters(dropped=True)
+        pooled = [layer for layer in layers if isinstance(layer, LpLinear | MaxoutLinear)]
+        for layer in pooled if dropout else pooled[:1] if start == "spread" else []:
+            layer.reset_parameters(small=True)
         output = nn.Linear(in_features, classes, **place)
         if activation not in ELEMENTWISE and start == "spread" and not dropout:
             with torch.no_grad():
-                output.weight /= 3  # the mean of the units is about 3 standard deviations
+                output.weight /= 3  # a network that starts small, see lpunits.start
         super().__init__(*layers, output)
 
     def __getitem__(self, index: slice | int) -> Any:

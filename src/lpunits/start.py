@@ -5,17 +5,25 @@ The reasons, measured in ``docs/explanation/start.md``:
 - **Centres are spread.** With all centres at 0 a layer is an even function of its input, and its
   units are nearly one and the same function. So centres are normal, with the standard deviation
   :func:`spread` in units of the projections.
-- **The weights of a filter sum to zero.** The outputs of a norm are all positive. Their common mean
-  would drown the differences between samples in the next layer, which then shrink by a factor N per
-  layer. (Not below 16 inputs: there it would cost a noticeable part of the filters' freedom.)
-- **Signals keep their variance**: weights and centres are divided by the standard deviation of what
-  a unit makes of standard normal projections. Between dropouts it is the mean square instead,
-  because the noise of dropout grows with the size of what it drops, and a bias takes the mean away.
-- **In a recurrent network small changes keep their size** (:func:`keep_changes_`).
+- **The mean is taken away.** The outputs of a norm are all positive. Their common mean would make
+  the loss steep in one direction and drown the differences between samples. So a bias after the
+  root starts at minus the mean, and the weights of a filter sum to zero, which leaves nothing of
+  the mean when it changes. (Not below 16 inputs, and not where the inputs are data: there it would
+  cost a part of the filters' freedom.)
+- **Signals keep their size** through any number of layers, forward and backward: the scale is
+  between the one that keeps the variance and the one that keeps small changes.
+- **The first layer is small**: its norms have the mean square of the inputs, so that differences
+  come out as a third to a half of what they were. A network that starts small learns features;
+  one that starts large only weighs those that it began with. In front of dropout all layers start
+  so, because the noise of dropout grows with what it drops.
+
+``start="zero"`` is the start of the paper: centres and biases at 0, and a scale that keeps the
+variance.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -59,12 +67,31 @@ def spread_(centers: Tensor, spread: float) -> Tensor:
     return nn.init.normal_(centers, std=spread) if spread else nn.init.zeros_(centers)
 
 
-def deviation(outputs: Tensor) -> Tensor:
-    """The standard deviation over samples of units with ``(centres, samples, units)`` outputs."""
-    return outputs.var(1).mean(0).sqrt()
+class Statistics(NamedTuple):
+    """What units make of standard normal projections: a value for each unit, or one for all."""
+
+    mean: Tensor
+    root_mean_square: Tensor
+    deviation: Tensor  # over samples
+    slope: Tensor  # root mean square, of a change of all projections
 
 
-def draw_(weight: Tensor, scale: Tensor, zero_sum: bool = True) -> None:
+def statistics(pool: Callable[[Tensor], Tensor], filters: int, spread: float) -> Statistics:
+    """Of units that pool ``(..., filters, 1)`` to ``(..., units)``, with centres of this spread."""
+    with torch.inference_mode(False), torch.enable_grad():
+        z = projections(filters, spread).requires_grad_()
+        u = pool(z)
+        slopes = [torch.autograd.grad(v.sum(), z, retain_graph=True)[0] for v in u.unbind(-1)]
+        u = u.detach()
+        return Statistics(
+            u.mean((0, 1)),
+            u.square().mean((0, 1)).sqrt(),
+            u.var(1).mean(0).sqrt(),
+            torch.stack([slope.square().sum((-2, -1)).mean().sqrt() for slope in slopes]),
+        )
+
+
+def draw_(weight: Tensor, scale: Tensor, zero_sum: bool = False) -> None:
     """Draw weights ``(..., units, in_features)`` and divide them by the scale of each unit.
 
     Before the division projections have the mean square of the input.
@@ -89,4 +116,4 @@ def keep_changes_(weight: Tensor, slopes: Tensor) -> None:
             overwritten.
         slopes: The root mean square of the units' slopes, one for each unit or one for all.
     """
-    draw_(weight.view(-1, slopes.numel(), weight.shape[-1]), slopes.view(-1))
+    draw_(weight.view(-1, slopes.numel(), weight.shape[-1]), slopes.view(-1), zero_sum=True)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from lpunits.arguments import check_sizes
-from lpunits.functional import lp_pool, maxout
+from lpunits.functional import lp_pool
 from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.ops import ops
 from lpunits.orders import Orders
-from lpunits.start import projections
+from lpunits.start import statistics
 
 ELEMENTWISE = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
 ACTIVATIONS = ("lp", "l2", "maxout", *ELEMENTWISE)
@@ -84,21 +84,9 @@ def slopes(layer: nn.Module, activation: str) -> Tensor:
 
     There is one for each unit, or one for all.
     """
-    with torch.enable_grad():
-        unit = torch.zeros(1, dtype=torch.long, device="cpu")
-        if isinstance(layer, LpLinear):
-            start = torch.tensor(layer.initial_order, device="cpu")
-            orders, unit = start.unique(return_inverse=True)
-            z = projections(layer.filters)[0].repeat(1, 1, len(orders)).requires_grad_()
-            u = lp_pool(z, orders, dim=1)
-        elif isinstance(layer, MaxoutLinear):
-            z = projections(layer.filters)[0].requires_grad_()
-            u = maxout(z, dim=1)
-        else:
-            z = projections(1)[0].requires_grad_()
-            u = pool(activation, z, None)
-        (found,) = torch.autograd.grad(u.sum(), z)
-    return found.square().sum(1).mean(0).sqrt()[unit]
+    if isinstance(layer, LpLinear | MaxoutLinear):
+        return layer.initial_statistics().slope
+    return statistics(lambda z: pool(activation, z.squeeze(-2), None), 1, 0.0).slope
 
 
 def pool(kind: str, z: Tensor, order: Tensor | None, out: Tensor | None = None) -> Tensor:
