@@ -16,7 +16,7 @@ ORDERS = [1.0, 1.3, 2.0, 4.7, 50.0, math.inf]
 
 def layer(weight, center, order=2.0, **options) -> LpLinear:
     """A layer of one unit, from its filters and centres."""
-    made = LpLinear(2, 1, len(weight), order=order, dtype=torch.float64, **options)
+    made = LpLinear(2, 1, len(weight), order=order, dtype=torch.float64, bias=False, **options)
     with torch.no_grad():
         made.weight.copy_(torch.tensor(weight, dtype=torch.float64).unsqueeze(1))
         made.center.copy_(torch.tensor(center, dtype=torch.float64).unsqueeze(1))

@@ -94,7 +94,7 @@ class TestLpLinear:
         assert layer.parametrizations.weight.original.grad.abs().sum() > 0
         assert layer.parametrizations.rho.original.grad.abs().sum() > 0
         names = {g["name"]: len(g["params"]) for g in param_groups(layer, 0.1)}
-        assert names == {"weights": 1, "orders": 1, "centers": 1}
+        assert names == {"weights": 2, "orders": 1, "centers": 1}
 
 
 class TestOrders:

@@ -126,7 +126,7 @@ class LpLinear(Ordered):
         """``(..., in_features)`` to ``(..., units)``."""
         z = _project(x, self.weight, None)
         u = lp_pool(z, self.order, center=self.center, dim=-2)
-        return u if self.bias is None else u + self.bias
+        return u if self.bias is None else u + self.bias.to(u.dtype)  # autocast lowers u
 
     def extra_repr(self) -> str:
         """Sizes and orders."""
