@@ -1,4 +1,4 @@
-"""The guard: what it measures is what there is, and it says so in words."""
+"""diagnose: its statistics are right, and its warnings name the problem."""
 
 import builtins
 import math

@@ -74,7 +74,7 @@ def test_points_on_the_curve_give_the_level_back(data):
 
 
 def test_three_filters_are_lowest_where_their_norm_says():
-    """Filters x, y and x + y, which want 0, 0 and 1: at p = 1 one is given up, at inf all share."""
+    """Filters x, y, x + y with centres 0, 0, 1: the minimum is 1/3, at inf in the middle."""
     W, c = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, 1.0]
     for order, lowest in ((1.0, 1 / 3), (2.0, 1 / 3), (math.inf, 1 / 3)):
         (unit,) = geometry.units(layer(W, c, order))
