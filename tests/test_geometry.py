@@ -174,7 +174,8 @@ def test_drawing_puts_everything_into_the_axes():
     assert [text.get_text() for text in axes.texts] == ["0[0]", "0[1]"]
     geometry.draw_boundary(axes, model, extent)
     geometry.draw_points(axes, torch.randn(50, 2), torch.arange(50) % 3, ["red", "green", "blue"])
-    assert len(axes.collections) >= 4
+    assert len(axes.collections) == 3  # the lines between each class and the others
+    assert len(axes.lines) == drawn + 3  # the points of each class
     maxout = nn.Sequential(MaxoutLinear(2, 3, 2), nn.Linear(3, 1))
     geometry.draw_boundary(axes, maxout, extent, colors="gray")
 
