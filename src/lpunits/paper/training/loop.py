@@ -107,7 +107,7 @@ class Loop:
             "averaged": self.averaged,
         }
         self._restart_average()
-        self.state: dict[str, Any] = job.load(self.parts) or {
+        self.state: dict[str, Any] = {
             "stage": "first",
             "epoch": 0,
             "waited": 0,  # epochs since the best one, or since the learning rate was halved
@@ -115,7 +115,7 @@ class Loop:
             "choice": None,  # the best epoch, and its validation metrics
             "chosen": None,  # the metrics of all splits there
             "curve": [],
-        }
+        } | (job.load(self.parts) or {})
         ours = self.data.checksum, self.state
         if ranks.from_rank_0(ours) != ours:
             raise ValueError(
