@@ -121,8 +121,11 @@ template <class T, class S> class Pool {
 
   // The orders; whether some below 1 are to be computed now. Single precision leaves them to double.
   bool read_order(const Tile& tile, int t) {
-    read_groups(static_cast<const Parameter*>(plan.p.data) + tile.p, plan.p.lane, tile, t, T(1), c.p);
-    Vec<T> p = plan.shared ? all(c.p[t]) : load(c.p + t * W);
+    const Parameter* from = static_cast<const Parameter*>(plan.p.data) + tile.p;
+    Vec<T> p;
+    if (plan.shared) p = all(T(*from));
+    else if (plan.p.lane == 1 && tile.count == W) p = load_as<T>(from);  // not by way of c.p: that waits
+    else gather<T>(from, plan.p.lane, tile.count, T(1), c.p + t * W), p = load(c.p + t * W);
     const Vec<T> most = all(T(HUGE_ORDER));
     p = p > most ? most : p < -most ? -most : p;
     const Ints<T> below_1 = p < 1;
@@ -151,9 +154,10 @@ template <class T, class S> class Pool {
     if (center) center += tile.center;
     const int64_t z_row = row_step(plan.z), z_lane = lane_step(plan.z);
     const int64_t center_row = row_step(plan.center), center_lane = lane_step(plan.center);
-    const bool plain = z_lane == 1 && (!center || center_lane == 1);
+    const bool plain = z_lane == 1 && (!center || center_lane == 1), weighted = c.weighted;
+    const int64_t* const rows_at = tile.rows_at;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t inside = entries_of_row(tile, t, i), at = tile.rows_at ? tile.rows_at[i] : i;
+      const int64_t inside = entries_of_row(tile, t, i), at = rows_at ? rows_at[i] : i;
       T* row = c.b + (first[t] + i) * W;
       if (plain && inside == W) {
         const Vec<T> values = load_as<T>(z + at * z_row);
@@ -166,7 +170,7 @@ template <class T, class S> class Pool {
           store(row, load(row) - load(subtract));
         }
       }
-      if (!c.weighted) continue;
+      if (!weighted) continue;
       if (plan.mask) read_weights(static_cast<const bool*>(plan.weight.data), tile, at, inside, row);
       else read_weights(static_cast<const Parameter*>(plan.weight.data), tile, at, inside, row);
     }

@@ -95,7 +95,7 @@ struct Tile {
     lane += by;
     z += by * plan.z.lane, p += by * plan.p.lane, center += by * plan.center.lane, u += by * plan.u.lane;
     dz += by * plan.dz.lane, dp += by * plan.dp.lane, dcenter += by * plan.dcenter.lane;
-    weight += by * plan.weight.lane, dweight += by * plan.dweight.lane;
+    if (plan.weight.data) weight += by * plan.weight.lane, dweight += by * plan.dweight.lane;
     for (int s = 0; s < plan.spaces; ++s)
       if (plan.space[s].dim < 0) window[s] = lane;
   }
@@ -147,7 +147,7 @@ class Walk {
     tile.z = offset(plan.z), tile.p = offset(plan.p), tile.u = offset(plan.u);
     tile.center = offset(plan.center), tile.dz = offset(plan.dz);
     tile.dp = offset(plan.dp), tile.dcenter = offset(plan.dcenter);
-    tile.weight = offset(plan.weight), tile.dweight = offset(plan.dweight);
+    if (plan.weight.data) tile.weight = offset(plan.weight), tile.dweight = offset(plan.dweight);
     tile.rows = plan.rows, tile.rows_at = nullptr;
     for (int s = 0; s < plan.spaces; ++s) tile.window[s] = plan.space[s].dim < 0 ? 0 : index[plan.space[s].dim];
     if (plan.offsets) {
@@ -157,7 +157,7 @@ class Walk {
         tile.rows_at = plan.rows_at + first;
       } else {
         tile.z += first * plan.z.row, tile.dz += first * plan.dz.row;
-        tile.weight += first * plan.weight.row, tile.dweight += first * plan.dweight.row;
+        if (plan.weight.data) tile.weight += first * plan.weight.row, tile.dweight += first * plan.dweight.row;
       }
     }
   }
