@@ -80,7 +80,7 @@ def section(results: Sequence[Result]) -> Section:
                 "an ellipse (p = 2), a box (p = ∞)",
                 f"{' and '.join(map(str, wrong.values()))} errors on {points} points",
                 holds(max(wrong.values()) <= 0.01 * shown[0].config.points),
-                "at most 1 % training errors; the shapes are closed",
+                "criterion: at most 1 % training errors",
             )
         ]
         if len(wrong) == 2

@@ -67,7 +67,7 @@ def section(results: Sequence[Result]) -> Section:
                 "they do",
                 f"{' and '.join(row[1] for row in rows)} errors on {points} points",
                 holds(enough),
-                "at most 1 % training errors",
+                "criterion: at most 1 % training errors",
             )
         ],
     )

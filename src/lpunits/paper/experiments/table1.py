@@ -209,7 +209,8 @@ def _two_modes(groups: Groups) -> Claim:
         return sentence, None
     ours = f"more than one mode in {several[name]} of {len(counts[name])} nets"
     every = several[name] == len(counts[name])
-    why = "weight decay removes most units; their orders stay near the start"
+    why = "modes counted by kernel density"
+    why += "" if every else "; weight decay removes most units, whose orders stay near the start"
     what = f"Fig. 5: the orders on {name} have two modes"
     return sentence, Headline(what, "two modes", ours, holds(every), why)
 
