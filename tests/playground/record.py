@@ -55,7 +55,7 @@ def record() -> None:
         append_images=rest,
         duration=times,
         loop=0,
-        quality=55,
+        quality=50,
         method=4,
         minimize_size=False,
     )

@@ -30,6 +30,14 @@ def test_it_is_small_and_asks_nobody():
         assert addresses <= {"http://www.w3.org/2000/svg"}, path
 
 
+def test_the_readme_shows_it_in_motion():
+    root = Path(__file__).parents[2]
+    assert "](docs/images/playground.webp)](docs/playground.md)" in (root / "README.md").read_text()
+    picture = (root / "docs" / "images" / "playground.webp").read_bytes()
+    assert len(picture) < 1_000_000
+    assert picture.count(b"ANMF") > 50  # frames
+
+
 def test_every_script_is_loaded_and_every_module_has_its_name():
     page = (playground.folder() / "index.html").read_text()
     loaded = re.findall(r'src="(js/[^"]+)"', page)
