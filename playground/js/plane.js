@@ -115,7 +115,7 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
     scene.marks(rings, { shape: "ring", color: theme.ink, ...style });
   }
 
-  /** A unit's superellipse, its centre, and its axes as far as the superellipse. */
+  /** A unit's superellipse, centre, and axes as far as the superellipse; returns its label. */
   function drawUnit(scene, unit, number, edge, extent, map, color, theme) {
     const { center, axes } = geometry.frame(unit);
     const level = geometry.levelOf(unit, edge, center);
@@ -133,7 +133,11 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
         }
     scene.marks([cx, cy], { shape: "disc", radius: 6.5, color: theme.plane });
     scene.marks([cx, cy], { shape: "disc", radius: 5, color });
-    const place = labelPlace(lines.map(map.line), scene, WAYS[(number - 1) % 6]);
+    return () => drawLabel(scene, lines.map(map.line), unit, number, color, theme);
+  }
+
+  function drawLabel(scene, lines, unit, number, color, theme) {
+    const place = labelPlace(lines, scene, WAYS[(number - 1) % 6]);
     if (!place) return;
     const words = scene.width < 300 ? `${number}` : `${number}: p = ${orderName(unit.p)}`;
     const half = Math.max(3.4 * words.length - 4, 1);
@@ -181,9 +185,10 @@ define("plane", ["scene", "geometry", "theme"], ({ Scene, mapping }, geometry, {
     if (!network) return scene;
     drawMistakes(scene, set, wrong, map, theme);
     for (const line of edge) scene.line(map.line(line), { color: theme.ink, width: 2.5 });
-    geometry.unitsOf(network).forEach((unit, j) => {
-      drawUnit(scene, unit, j + 1, edge, extent, map, theme.units[j % 6], theme);
-    });
+    geometry
+      .unitsOf(network)
+      .map((unit, j) => drawUnit(scene, unit, j + 1, edge, extent, map, theme.units[j % 6], theme))
+      .forEach((label) => label()); // above all shapes
     return scene;
   }
 

@@ -159,7 +159,6 @@ define("scene", [], () => {
     },
     image(context, { canvas }, { width, height }) {
       context.globalAlpha = 1;
-      context.imageSmoothingEnabled = true;
       context.imageSmoothingQuality = "high";
       context.drawImage(canvas, ...overhang(canvas, width, height));
     },
