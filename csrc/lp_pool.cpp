@@ -180,11 +180,14 @@ template <class T, class S> class Pool {
   template <class N> void read_weights(const N* from, const Tile& tile, int64_t at, int64_t count, T* row) {
     T* to = c.w + (row - c.b);
     const T one = 1;
-    if (from) gather<T>(from + tile.weight + at * row_step(plan.weight), lane_step(plan.weight), count, T(0), to);
-    else gather<T>(&one, 0, count, T(0), to);
-    const Vec<T> w = load(to);
+    const int64_t step = lane_step(plan.weight);
+    if (from) from += tile.weight + at * row_step(plan.weight);
+    Vec<T> w;
+    if (from && count == W && step == 1) w = load_as<T>(from);
+    else if (from && count == W && step == 0) w = all(T(read(*from)));
+    else (from ? gather<T>(from, step, count, T(0), to) : gather<T>(&one, 0, count, T(0), to)), w = load(to);
     store(row, w == 0 ? Vec<T>{} : load(row));
-    if (!plan.mask) store(to, w < 0 ? all(T(__builtin_nan(""))) : w);
+    store(to, w < 0 ? all(T(__builtin_nan(""))) : w);
   }
 
   void find_places() {
