@@ -19,6 +19,7 @@ define("exporting", ["network"], ({ KINDS, layout }) => {
     const fixed = learns ? learned.map(Number) : [];
     const options = [`activation="${kind}"`];
     if (KINDS[kind].pools) options.push(`filters=${filters}`);
+    if (KINDS[kind].norm) options.push("bias=False");
     if (kind === "lp") options.push(`order=${list(orders)}`, `learn_order=${learns ? "True" : "False"}`);
     const weight = part(places.weight, places.shift);
     const shift = part(places.shift, places.out);
@@ -72,7 +73,7 @@ define("exporting", ["network"], ({ KINDS, layout }) => {
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      // Pages from disk, and old browsers, have no clipboard of their own.
+      // Pages from disk may have no clipboard.
       const area = document.createElement("textarea");
       area.value = text;
       area.setAttribute("aria-hidden", "true");

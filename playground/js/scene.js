@@ -143,6 +143,7 @@ define("scene", [], () => {
       context.setLineDash(dash);
       context.stroke();
       context.setLineDash([]);
+      context.lineCap = "butt";
     },
     marks(context, item) {
       context.globalAlpha = item.opacity ?? 1;
@@ -246,7 +247,7 @@ define("scene", [], () => {
     return `<svg xmlns="http://www.w3.org/2000/svg" ${size}>\n<rect width="100%" height="100%" fill="${background}"/>\n${parts.join("\n")}\n</svg>\n`;
   }
 
-  /** Show a scene on a canvas element, at the resolution of the screen. */
+  /** Show a scene on a canvas, at the resolution of the screen. */
   function show(scene, canvas) {
     const scale = window.devicePixelRatio || 1;
     const [width, height] = [Math.round(scene.width * scale), Math.round(scene.height * scale)];

@@ -1,5 +1,5 @@
 "use strict";
-// The colours of the pictures come from the style sheet, so that both themes live in one place.
+// The colours of the pictures, from the style sheet: both themes live in one place.
 define("theme", [], () => {
   let known = null;
   const listeners = [];

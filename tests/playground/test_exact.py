@@ -83,9 +83,9 @@ def test_orders_and_what_they_are_learned_by(javascript):
 
 def network(kind: str, classes: int, orders: list[float] | None = None) -> MLP:
     """A net of each kind; orders given are fixed."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"bias": False} if kind in ("lp", "l2") else {}
     if orders:
-        options = {"order": orders, "learn_order": False}
+        options |= {"order": orders, "learn_order": False}
     outputs = 1 if classes == 2 else classes
     filters = 3 if kind in GROUPED else 1
     return MLP(2, [4], outputs, activation=kind, filters=filters, dtype=torch.float64, **options)
@@ -268,7 +268,9 @@ def test_every_data_set_has_its_points_and_the_seed_matters(javascript):
 @pytest.mark.parametrize("filters", [1, 2, 3, 5])
 @pytest.mark.parametrize("p", [1.0, 1.4, 2.0, 3.3, math.inf])
 def test_geometry(javascript, filters, p):
-    net = MLP(2, [1], 1, filters=filters, order=p, learn_order=False, dtype=torch.float64)
+    net = MLP(
+        2, [1], 1, filters=filters, order=p, learn_order=False, bias=False, dtype=torch.float64
+    )
     (unit,) = geometry.units(net)
     level = unit.lowest + 0.7
     script = """

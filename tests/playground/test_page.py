@@ -229,6 +229,7 @@ def test_what_is_copied_as_pytorch_runs_and_is_the_network(javascript, tmp_path)
 
 
 NETS = [
+    MLP(2, [2], 1, bias=True, dtype=torch.float64),
     MLP(2, [2], 1, order=[1.7, 30.0], dtype=torch.float64),
     MLP(2, [2], 3, order=[2.0, float("inf")], learn_order=False, dtype=torch.float64),
     MLP(2, [3], 1, activation="maxout", filters=3),
@@ -263,7 +264,7 @@ def test_a_link_carries_a_network_over(javascript, net):
 
 
 def test_a_link_to_a_race_and_what_has_no_link(javascript):
-    link = playground.link(NETS[0], NETS[3], data="curve", points=5000)
+    link = playground.link(NETS[0], NETS[4], data="curve", points=5000)
     state = javascript("return use('state').read(given.link);", link=link)
     assert state["view"] == "race"
     assert [net["kind"] for net in state["nets"]] == ["lp", "relu"]
@@ -273,13 +274,11 @@ def test_a_link_to_a_race_and_what_has_no_link(javascript):
     for wrong in (MLP(3, [2], 1), MLP(2, [2, 2], 1), MLP(2, [2], 1, activation="tanh")):
         with pytest.raises(ValueError, match="model must have two inputs"):
             playground.link(wrong, data="curve", points=10)
-    with pytest.raises(ValueError, match="without a bias after the root"):
-        playground.link(MLP(2, [2], 1, bias=True), data="curve", points=10)
-    units = LpLinear(2, 2, 2, order=0.5, order_range=(0.1, 9.0))
+    units = LpLinear(2, 2, 2, order=0.5, order_range=(0.1, 9.0), bias=False)
     with pytest.raises(ValueError, match=r"orders of at least 1, got 0\.5"):
         playground.link(torch.nn.Sequential(units, torch.nn.Linear(2, 1)), data="xor", points=10)
     with pytest.raises(ValueError, match="must have centres"):
-        playground.link(MLP(2, [2], 1, center=False), data="curve", points=10)
+        playground.link(MLP(2, [2], 1, center=False, bias=False), data="curve", points=10)
 
 
 def test_the_command_serves_this_computer_alone_and_ends_quietly():

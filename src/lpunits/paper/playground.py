@@ -82,8 +82,6 @@ def _network(model: nn.Module) -> tuple[str, str]:
         )
     if getattr(first, "center", first.bias) is None or last.bias is None:
         raise ValueError("model must have centres or biases, and biases of the output")
-    if kind == "lp" and first.bias is not None:
-        raise ValueError("model must have Lp units without a bias after the root")
     units, filters = last.in_features, 1 if kind in ("relu", "sigmoid") else first.filters
     parts, orders = [], []
     if kind == "lp":
@@ -98,8 +96,10 @@ def _network(model: nn.Module) -> tuple[str, str]:
             + ("" if learned and math.isfinite(order) else "!")
             for order in p.tolist()
         ]
-    shift = first.center if kind == "lp" else first.bias
-    parts += [first.weight, shift, last.weight, last.bias]
+    shift, bias = first.center if kind == "lp" else first.bias, last.bias
+    if kind == "lp" and first.bias is not None:  # the page has none: the output takes it over
+        bias = bias + last.weight @ first.bias
+    parts += [first.weight, shift, last.weight, bias]
     return f"{kind}:{units}:{filters}:{','.join(orders)}", _base64(parts)
 
 
