@@ -16,7 +16,7 @@ from fuzz.truth import assert_gradient, assert_value, gradient_limit, reference,
 @given(calls([torch.float32, torch.float64], most=30))
 def test_the_reference_is_right_in_50_digits(call):
     arguments = (call.z.detach(), getattr(call.p, "data", call.p), call.center)
-    u, *gradients = exact(*arguments, call.dim, call.grad)
+    u, *gradients = exact(*arguments, call.dim, call.grad)[:3]
     ours, *ours_of_gradients = reference(*arguments, call.dim, call.grad)
     assert_close = functools.partial(torch.testing.assert_close, rtol=1e-12)
     assert_close(ours, u, atol=2.0**-1074)
