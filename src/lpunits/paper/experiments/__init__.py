@@ -26,6 +26,8 @@ EXPERIMENTS: dict[str, str | Experiment] = {
         "mnist": "mnist",
         "modern": "modern",
         "gem": "gem",
+        "bags": "bags",
+        "graphs": "graphs",
         "learned-p": "learned_p",
     }.items()
 }

@@ -138,18 +138,21 @@ class Convolutional(Training):
         channels: The channels of each convolution.
         order: The order of every channel's norm, or where it starts.
         learn_order: Whether it is learned, one for each channel.
+        shared: Whether one order serves all channels.
     """
 
     channels: tuple[int, ...] = (16, 32, 64)
     order: float = 3.0
     learn_order: bool = True
+    shared: bool = False
 
     @property
     def label(self) -> str:
         """The dataset, the channels and the pooling."""
         how = "learned from" if self.learn_order else "fixed at"
+        one = "one " * self.shared
         sizes = "-".join(map(str, self.channels))
-        return f"{self.source}, convolutions {sizes}, p {how} {self.order:g}"
+        return f"{self.source}, convolutions {sizes}, {one}p {how} {self.order:g}"
 
     def model(self, shape: tuple[int, ...], classes: int) -> nn.Sequential:
         """The network at its start, for rows of features that were images of this shape."""
@@ -163,5 +166,6 @@ class Convolutional(Training):
         for before, after, step in sizes:
             convolution = nn.Conv2d(before, after, 3, step, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
-        pool = GlobalLpPool(last, order=self.order, learn_order=self.learn_order)
+        options = {"learn_order": self.learn_order, "shared": self.shared}
+        pool = GlobalLpPool(last, order=self.order, **options)
         return nn.Sequential(*layers, pool, nn.Linear(last, classes))
