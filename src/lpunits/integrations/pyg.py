@@ -43,7 +43,8 @@ class LpAggregation(Ordered, Aggregation):  # type: ignore[misc]
         """The layer that continues a ``PowerMeanAggregation``, with its p, learned if that was.
 
         Its orders are free, from -inf to inf, as p was. Features are taken by their absolute
-        values; PyG clamps them to 1e-4 to 100.
+        values; PyG clamps them to 1e-4 to 100. An empty group gives 0; in PyG the p-th root of
+        1e-4.
 
         >>> LpAggregation.from_power_mean(PowerMeanAggregation(p=2.0, learn=True, channels=8))
         LpAggregation(channels=8, order=2, learn_order=True, order_range=(-inf, inf))

@@ -166,6 +166,6 @@ class Convolutional(Training):
         for before, after, step in sizes:
             convolution = nn.Conv2d(before, after, 3, step, padding=1, bias=False)
             layers += [convolution, nn.BatchNorm2d(after), nn.ReLU()]
-        options = {"learn_order": self.learn_order, "shared": self.shared}
-        pool = GlobalLpPool(last, order=self.order, **options)
+        learned, shared = self.learn_order, self.shared
+        pool = GlobalLpPool(last, order=self.order, learn_order=learned, shared=shared)
         return nn.Sequential(*layers, pool, nn.Linear(last, classes))
