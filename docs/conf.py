@@ -24,7 +24,7 @@ html_math_renderer = "mathml"
 suppress_warnings = ["ref.python"]
 nitpicky = True  # a name in a docstring that leads nowhere is a warning ...
 nitpick_ignore_regex = [  # ... but for other libraries, whose pages would have to be downloaded
-    ("py:.*", r"(torch|numpy|collections|matplotlib|pathlib|optuna|rich)\..*"),
+    ("py:.*", r"(torch|torch_geometric|numpy|collections|matplotlib|pathlib|optuna|rich)\..*"),
     ("py:class", r"Axes|Figure|.*\.(Input|Values|Points)"),
     ("py:.*", r"lpunits\.paper\..*|DATASETS|Experiment|Section"),  # a selection of the paper
     ("py:class", r".* .*"),  # napoleon takes "The name: ..." of a property for its type

@@ -215,7 +215,7 @@ EXPERIMENT = Experiment(
     name="graphs",
     title="Beyond the paper: power means on graphs",
     about="Regression on generated graphs whose targets are power means over neighbours and nodes, "
-    "of orders from -3 to 6: does the learned order find them, and what do mean and max reach?",
+    "of orders from -3 to 6: whether learned orders find them, and what mean and max reach.",
     trials=trials,
     section=section,
     minutes={"smoke": 0.1, "quick": 0.2, "paper": 3},
