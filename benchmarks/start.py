@@ -307,6 +307,8 @@ def plot() -> None:
     middle.set(yscale="log", yticks=[2, 5, 10, 20, 50], yticklabels=["2", "5", "10", "20", "50"])
     middle.set(xticks=[1, 2, 4, 10], xlabel="layers", ylabel="validation error, %", title="Digits")
     middle.minorticks_off()
+    middle.text(9.9, 7, "ReLU", color=inks["relu"], ha="right")
+    right.text(4, 10.8, "note marginals", color=inks["relu"], ha="right", va="top")
 
     for (_, data, kind, lr), found in (
         (parts, found) for parts, found in groups.items() if parts[0] == "music"
@@ -318,7 +320,7 @@ def plot() -> None:
         right.plot(range(1, 5), curve, style, color=inks[kind.split()[1]], label=f"rate {lr}")
         right.axhline(found[0]["marginals"], color=inks["relu"], lw=1)
     right.set(xticks=[1, 2, 3, 4], xlabel="epochs", ylabel="validation NLL")
-    right.set(title="JSB Chorales, DOT-RNN (dashed: 3 x the rate)")
+    right.set(title="JSB, dashed: rate 0.003")
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(PLOT, metadata={"Date": None})
