@@ -5,7 +5,7 @@ STATUS := import lpunits; print('==> the operator:', lpunits.ops.status())
 SANITIZED := tests/test_ops.py tests/test_functional.py tests/fuzz
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: reproduce test fuzz sanitize check bench docs wheel clean
+.PHONY: reproduce test test-fast fuzz sanitize check bench docs wheel clean
 .DELETE_ON_ERROR:
 
 reproduce: .venv/.paper  ## every experiment on embedded or generated data, then a report
@@ -17,6 +17,9 @@ test: .venv/.dev  ## run every test, and every example in the documentation
 	@$(BIN)/python -c "$(STATUS)"
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+test-fast: .venv/.dev  ## the tests that take a moment, for daily work
+	@$(BIN)/python -m pytest -q -n 2 -m "not slow" tests
 
 fuzz: .venv/.dev  ## an hour of random calls of the operator and the layers
 	@LPUNITS_FUZZ=3600 $(BIN)/python -m pytest -q tests/fuzz

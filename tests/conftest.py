@@ -3,6 +3,8 @@ import os
 # Some virtual machines announce AMX and then trap on it, in oneDNN's bfloat16 products.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -16,3 +18,34 @@ def _seed_and_fill_with_nan():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+SLOW = (
+    "fuzz",
+    "integrations",
+    "paper/cli/test_outside.py",
+    "paper/data/test_covertype.py",
+    "paper/data/test_fer2013.py",
+    "paper/data/test_register.py",
+    "paper/experiments",
+    "paper/report",
+    "paper/search",
+    "paper/training/test_kill.py",
+    "paper/training/test_music.py",
+    "paper/training/test_ranks.py",
+    "playground",
+    "test_benchmarks.py",
+    "test_docs.py",
+    "test_gpu.py",
+    "test_recurrence_graphs.py",
+    "test_start.py",
+    "test_wheel.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts processes, trains, or compiles for long."""
+    here = Path(__file__).parent
+    for item in items:
+        if any(item.path.is_relative_to(here / name) for name in SLOW):
+            item.add_marker("slow")

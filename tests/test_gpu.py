@@ -229,7 +229,7 @@ class TestEdges:
         z, p, center = torch.randn(9, 3, 4), torch.full((4,), 3.0), torch.randn(3, 4)
         grads = gpu.backward(torch.ones(9, 4), z, p, center, 1, needs)
         everything = gpu.backward(torch.ones(9, 4), z, p, center, 1, (True, True, True))
-        for need, alone, together in zip(needs, grads, everything, strict=True):
+        for need, alone, together in zip(needs, grads[:3], everything[:3], strict=True):
             assert torch.allclose(alone, together) if need else alone is None
 
     @pytest.mark.parametrize("least", [1, 2**16])
@@ -239,4 +239,4 @@ class TestEdges:
         first, second = (
             gpu.backward(torch.ones(40, 9), z, p, center, 1, (True, True, True)) for _ in range(2)
         )
-        assert all(map(torch.equal, first, second))
+        assert all(map(torch.equal, first[:3], second[:3]))

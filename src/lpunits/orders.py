@@ -260,7 +260,7 @@ def param_groups(
     >>> layer = LpLinear(4, units=3, filters=2)
     >>> groups = param_groups(layer, lr=0.1, weight_decay=1e-4)
     >>> [(g["name"], g["lr"], g["weight_decay"]) for g in groups]
-    [('weights', 0.1, 0.0001), ('orders', 0.5, 0.0), ('centers', 0.1, 0.0)]
+    [('weights', 0.1, 0.0001), ('orders', 0.5, 0.0), ('centers', 0.1, 0.0), ('biases', 0.1, 0.0)]
     >>> optimizer = torch.optim.SGD(groups, momentum=0.9)
     """
     for name, value in (

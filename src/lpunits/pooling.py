@@ -298,7 +298,7 @@ class GlobalLpPool(_Channels):
             mask: Booleans, which positions count: ``(batch, *space)``, or such as broadcast to z.
             lengths: How many positions of each sequence count, ``(batch,)``.
         """
-        batched = z.ndim > 2 and z.shape[1] == self.channels
+        batched = z.ndim > 2 and bool(z.shape[1] == self.channels)  # a trace has tensors there
         if z.ndim < 2 or not (batched or z.shape[0] == self.channels):
             raise ValueError(
                 f"input must have channels={self.channels} behind a batch or in front, and at "

@@ -52,7 +52,7 @@ def test_the_curve_is_uniform() -> None:
 
 
 def test_the_teacher_is_two_lp_units() -> None:
-    units = LpLinear(2, 2, 2, order=[p for p, _, _ in TEACHER], dtype=torch.float64)
+    units = LpLinear(2, 2, 2, order=[p for p, _, _ in TEACHER], bias=False, dtype=torch.float64)
     with torch.no_grad():
         units.weight.copy_(torch.tensor([filters for _, filters, _ in TEACHER]).transpose(0, 1))
         units.center.copy_(torch.tensor([centers for _, _, centers in TEACHER]).T)

@@ -154,7 +154,7 @@ def test_the_winner_over_seeds_and_the_report(valley, storage, work, tmp_path):
         "lpunits search valley --scale smoke --trials 6" + repeated[0],
         "lpunits search valley --scale smoke --seed 1 --trials 6" + repeated[1],
     ]
-    pictures = [p.name for part in parts for p in part.section.pictures]
+    pictures = [p.name for part in parts for p in part.section.details if hasattr(p, "figure")]
     assert pictures[:2] == [
         "search-valley-smoke-random-0-importance",
         "search-valley-smoke-random-0-slices",
@@ -182,7 +182,7 @@ def test_the_same_search_for_several_units_is_compared(storage, tmp_path):
     assert table.head[2:] == ["Lp", "maxout"]  # that of ReLU had more epochs, and no Lp units
     assert table.rows == [["digits (8 x 8)", "2 trials of 1 epochs", *tested.values()]]
     assert len(together.results) == 2
-    assert both.experiment.title == "Search: mnist, 2 trials for each of 2 kinds of units"
+    assert both.experiment.title == "Search: mnist, 2 trials for each of 2 kinds of unit"
     assert both.command.count("lpunits search mnist") == 2
     table, *best = both.section.tables
     assert [row[:2] for row in table.rows] == [["Lp", "2 of 2"], ["maxout", "2 of 2"]]
@@ -201,7 +201,7 @@ def test_a_search_that_is_not_over_has_no_test(valley, storage, work):
     begun.trial(asked)
     begun.optuna.tell(asked, 0.5)
     (part,) = search_report.collect(storage, work.store)
-    assert part.section.verdict.endswith("the search is not over, nothing was tested.")
+    assert part.section.verdict.endswith("the search has not finished, nothing was tested.")
 
 
 def test_no_search_no_winner(valley, storage):
