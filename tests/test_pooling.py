@@ -270,3 +270,11 @@ class TestOrders:
     def test_numpy_arrays_are_checked_too(self):
         with pytest.raises(ValueError, match=r"order must be from 1 to inf, got 0\.5"):
             LpPool(2).order = np.array([2.0, 0.5])
+
+
+def test_what_is_given_to_from_gem_comes_before_what_is_found():
+    own = GlobalLpPool.from_gem({"p": torch.tensor([2.7])}, channels=3, shared=False)
+    assert own.order.tolist() == pytest.approx([2.7] * 3)
+    assert GlobalLpPool.from_gem(2.7, channels=3, order=4.0).order.unique().tolist() == [4.0]
+    low = SegmentLpPool.from_power_mean(torch.tensor([1.0, 0.5]), channels=2)
+    assert low.order.tolist() == [1.0, 0.5]

@@ -4,6 +4,7 @@ Each takes the options of :class:`~lpunits.orders.Ordered`: ``order``, ``learn_o
 ``order_range``, ``device``, ``dtype``.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, Unpack
 
@@ -285,8 +286,7 @@ class GlobalLpPool(_Channels):
         >>> GlobalLpPool.from_gem({"p": torch.tensor([2.7])}, channels=512)
         GlobalLpPool(channels=512, order=2.7, learn_order=True, shared=True)
         """
-        order = _order_in(gem)
-        return cls(channels, order=order, **({"shared": len(order) == 1} | options))
+        return cls(channels, **(_order_in(gem) | options))
 
     def forward(
         self, z: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None
@@ -338,10 +338,10 @@ class SegmentLpPool(_Channels):
         It takes absolute values in the place of a clamp to 0 to 100: the same on such input.
 
         >>> SegmentLpPool.from_power_mean({"p": torch.tensor([1.5, 2.0])}, channels=2)
-        SegmentLpPool(channels=2, order=1.5..2, learn_order=True)
+        SegmentLpPool(channels=2, order=1.5..2, learn_order=True, order_range=(-inf, inf))
         """
-        order = _order_in(source)
-        return cls(channels, order=order, **({"shared": len(order) < channels} | options))
+        free = {"order_range": (-math.inf, math.inf)}  # PyG starts at 1, where 1 + softplus is flat
+        return cls(channels, **(free | _order_in(source) | options))
 
     def forward(
         self,
@@ -362,14 +362,16 @@ class SegmentLpPool(_Channels):
         return segment_lp_pool(z, self.order, index, **groups)  # type: ignore[arg-type]
 
 
-def _order_in(source: float | Tensor | Mapping[str, Tensor]) -> list[float]:
+def _order_in(source: float | Tensor | Mapping[str, Tensor]) -> dict[str, Any]:
     """The p of another library's layer: a number, a tensor, or the one in a state_dict."""
     if isinstance(source, Mapping):
         found = [t for name, t in source.items() if name.split(".")[-1] == "p"]
         if len(found) != 1:
             raise ValueError(f"state_dict must hold one entry named p, got {sorted(source)}")
         source = found[0]
-    return [float(p) for p in torch.as_tensor(source).detach().flatten().tolist()]
+    order = torch.as_tensor(source).detach().flatten().tolist()
+    one = len(order) == 1
+    return {"order": order[0] if one else order, "shared": one}
 
 
 def _positions(lengths: Tensor, z: Tensor, batched: int) -> Tensor:
