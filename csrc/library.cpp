@@ -1,12 +1,9 @@
-// The operators of torch: checks tensors, makes plans of them.
-//
-// The schemas are in ops/schemas.py, so that plain torch can serve them where this file is not.
+// The operators of torch: checks tensors, makes plans of them. The schemas are in ops/schemas.py, so that plain torch
+// can serve them where this file is not.
 #include "tensors.h"
 
 namespace lpunits {
 namespace {
-
-// ---------------------------------------------------------------- pooling one dimension
 
 // z, p, center and weight by their steps along the dimensions of z; p has size 1 along dim.
 void plan_pool(Plan& plan, std::vector<Part>& parts, const Tensor& z, const Tensor& p, const OptionalTensor& center,
@@ -381,7 +378,6 @@ void descend_(std::vector<Tensor> weights, std::vector<Tensor> velocities, std::
 }
 
 std::string instruction_set() { return kernels().name; }
-
 }  // namespace
 }  // namespace lpunits
 

@@ -315,3 +315,8 @@ def assert_rounded_once(kernel, case: Case, dtype: torch.dtype) -> None:
     assert u.dtype == dz.dtype == dtype
     assert ulps(u, true_u) <= 0.51
     assert relative_to_largest(dz, true_dz) <= torch.finfo(dtype).eps
+
+
+def windows(kernel, stride=None, padding=0, dilation=1, ceil_mode=False, include=True, dims=2):
+    sizes = [[n] * dims for n in (kernel, stride or kernel, padding, dilation)]
+    return *sizes, ceil_mode, include

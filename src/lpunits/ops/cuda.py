@@ -11,13 +11,8 @@ the hardware. ``ln r`` comes from the exact difference ``|b| - m``, with the rou
 is rounded to float32. It takes about 100 instructions per element forward and 160 backward.
 
 **Memory moved**, per element of z; the result, or its gradient, adds 1/N of an element:
-
-=======  ===============  ===========================  ===============================
-dtype    forward          backward                     backward of streamed groups
-=======  ===============  ===========================  ===============================
-float32  read z: 4 bytes  read z, write dz: 8 bytes    read z twice, write dz: 12 bytes
-half     2 bytes          4 bytes                      6 bytes
-=======  ===============  ===========================  ===============================
+float32 reads 4 bytes forward; backward it reads and writes 8, and 12 where groups are streamed.
+Half precision moves half of that.
 
 Groups that do not fit in a tile (N > 4096 where they are contiguous, N > 128 elsewhere) are
 streamed, in chunks. Forward this takes one read, as the sum is rescaled when a larger value turns

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from copy import copy
 
 import pytest
 
@@ -65,13 +66,13 @@ def test_an_installed_package_adds_an_experiment(tmp_path):
 
 
 def test_register_for_this_process(monkeypatch):
-    monkeypatch.setattr(experiments, "EXPERIMENTS", dict(experiments.EXPERIMENTS))
+    monkeypatch.setattr(experiments, "EXPERIMENTS", copy(experiments.EXPERIMENTS))
     own = Experiment("own", "Own", "", lambda scale: [], lambda results: Section(""), {})
     experiments.register(own)
     experiments.register(own)  # a notebook runs its cells again
     assert experiments.chosen(("fig1", "own"))[-1] is own
     assert experiments.chosen(("all",))[-1] is own
-    with pytest.raises(ValueError, match="there is an experiment 'fig1' already"):
+    with pytest.raises(ValueError, match="the name 'fig1' belongs to another experiment"):
         experiments.register(Experiment("fig1", "", "", own.trials, own.section, {}))
     experiments.EXPERIMENTS["gone"] = "nowhere:EXPERIMENT"
     with pytest.raises(ValueError, match="'gone' cannot be imported: No module named 'nowhere'"):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ WINE = data.Info("wine", "wines, 3 classes: 106 / 36 / 36", "embedded", "CC BY 4
 
 
 def test_a_script_registers_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "DATASETS", dict(data.DATASETS))
+    monkeypatch.setattr(data, "DATASETS", copy(data.DATASETS))
     script: dict[str, object] = {}
     exec(WINE, script)
     wine = script["WINE"]
@@ -38,7 +39,7 @@ def test_a_script_registers_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="wine has no option 'sed': it has seed"):
         data.load("wine", sed=3)
     mine = data.Info("mnist", "mine", "1 MB", "none", "here", wine.load)
-    with pytest.raises(ValueError, match="there is a dataset 'mnist' already: choose another name"):
+    with pytest.raises(ValueError, match="the name 'mnist' belongs to another dataset"):
         data.register(mine)
 
 

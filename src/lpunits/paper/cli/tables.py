@@ -22,7 +22,7 @@ def print_rows(
     """Print a table. If the window is narrow, the column ``shrinks`` is wrapped or cut."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     narrow = sum(widths) + 3 * len(head) > console.width
-    table = Table(box=box.SIMPLE_HEAD, expand=narrow)
+    table = Table(box=box.SIMPLE_HEAD, expand=narrow, show_edge=False)
     for title, width in zip(head, widths, strict=True):
         if title == shrinks and narrow:
             table.add_column(title, ratio=1, no_wrap=not wraps, overflow="ellipsis")

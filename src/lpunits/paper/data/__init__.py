@@ -6,16 +6,14 @@
 (torch.Size([1197, 64]), torch.Size([1197]))
 """
 
-import difflib
-import importlib.metadata
 import inspect
-import pkgutil
 from pathlib import Path
 from typing import Any
 
 from lpunits.paper.data import sources
 from lpunits.paper.data.dataset import Dataset, Info, Split, split
 from lpunits.paper.data.sources import DataError, Source
+from lpunits.paper.register import Register
 
 __all__ = [
     "DATASETS",
@@ -33,29 +31,29 @@ __all__ = [
     "verify",
 ]
 
-# Name -> its Info, or where it is defined: a module is imported when its dataset is first used.
-DATASETS: dict[str, str | Info] = {
-    name: f"{__name__}.{place}"
-    for name, place in {
-        "mnist": "mnist:MNIST",
-        "digits": "digits:DIGITS",
-        "covertype": "covertype:COVERTYPE",
-        "pentomino": "pentomino:PENTOMINO",
-        "tfd": "tfd:TFD",
-        "fer2013": "fer2013:FER2013",
-        "nottingham": "music:NOTTINGHAM",
-        "jsb": "music:JSB",
-        "musedata": "music:MUSEDATA",
-        "chords": "chords:CHORDS",
-        "two-gaussians": "toy2d:TWO_GAUSSIANS",
-        "three-gaussians": "toy2d:THREE_GAUSSIANS",
-        "curve": "toy2d:CURVE",
-        "teacher": "toy2d:TEACHER_SET",
-    }.items()
-}
-# Installed packages add theirs by entry points. They cannot replace those above.
-for _entry in importlib.metadata.entry_points(group="lpunits.datasets"):
-    DATASETS.setdefault(_entry.name, _entry.value)
+DATASETS = Register(
+    "dataset",
+    Info,
+    {
+        name: f"{__name__}.{place}"
+        for name, place in {
+            "mnist": "mnist:MNIST",
+            "digits": "digits:DIGITS",
+            "covertype": "covertype:COVERTYPE",
+            "pentomino": "pentomino:PENTOMINO",
+            "tfd": "tfd:TFD",
+            "fer2013": "fer2013:FER2013",
+            "nottingham": "music:NOTTINGHAM",
+            "jsb": "music:JSB",
+            "musedata": "music:MUSEDATA",
+            "chords": "chords:CHORDS",
+            "two-gaussians": "toy2d:TWO_GAUSSIANS",
+            "three-gaussians": "toy2d:THREE_GAUSSIANS",
+            "curve": "toy2d:CURVE",
+            "teacher": "toy2d:TEACHER_SET",
+        }.items()
+    },
+)
 
 
 def register(info: Info) -> None:
@@ -64,26 +62,12 @@ def register(info: Info) -> None:
     An installed package adds one to every process by an entry point in the group
     ``lpunits.datasets``, see ``docs/howto/add_dataset.md``.
     """
-    if isinstance(DATASETS.get(info.name), str):
-        raise ValueError(f"there is a dataset {info.name!r} already: choose another name")
-    DATASETS[info.name] = info
+    DATASETS.add(info)
 
 
 def info(name: str) -> Info:
     """The description of a dataset, without loading it."""
-    if name not in DATASETS:
-        close = difflib.get_close_matches(str(name).lower(), DATASETS, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATASETS)}"
-        raise ValueError(f"unknown dataset {name!r}: {hint}")
-    place = found = DATASETS[name]
-    if isinstance(place, str):
-        try:
-            found = pkgutil.resolve_name(place)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"the dataset {name!r} cannot be imported: {error}") from error
-    if not isinstance(found, Info) or found.name != name:
-        raise ValueError(f"{place} must be an Info with the name {name!r}, got {found!r}")
-    return found
+    return DATASETS.find(name)
 
 
 def load(name: str, **options: Any) -> Dataset[Any]:
