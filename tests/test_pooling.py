@@ -278,3 +278,21 @@ def test_what_is_given_to_from_gem_comes_before_what_is_found():
     assert GlobalLpPool.from_gem(2.7, channels=3, order=4.0).order.unique().tolist() == [4.0]
     low = SegmentLpPool.from_power_mean(torch.tensor([1.0, 0.5]), channels=2)
     assert low.order.tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("name", ["mask", "weight", "low order", "adaptive", "windows", "lengths"])
+def test_masks_weights_and_windows_compile_without_a_break(name):
+    mask, weight = torch.rand(4, 1, 6, 6) < 0.8, torch.rand(4, 1, 6, 6)
+    lengths, pool = torch.tensor([2, 3, 6, 1]), GlobalLpPool(8)
+    function = {
+        "mask": lambda z: lpunits.lp_pool(z, 3.0, dim=(2, 3), mask=mask),
+        "weight": lambda z: lpunits.lp_pool(z, 3.0, dim=(2, 3), weight=weight, keepdim=True),
+        "low order": lambda z: lpunits.lp_pool(z, -0.5, dim=(2, 3)),
+        "adaptive": lambda z: lpunits.adaptive_lp_pool2d(z, torch.full((8,), 3.0), 4),
+        "windows": lambda z: lpunits.lp_pool2d(z, 3.0, 3, 2, 1, count_include_pad=False),
+        "lengths": lambda z: pool(z[:, :, 0], lengths=lengths),
+    }[name]
+    z = torch.randn(4, 8, 6, 6, requires_grad=True)
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    (ours,), (theirs,) = (torch.autograd.grad(f(z).square().sum(), z) for f in (function, compiled))
+    assert_close(theirs, ours)
