@@ -54,9 +54,10 @@ def assert_same_training_step(net, compiled, *inputs):
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("units", [6, (6, 7)], ids=["one layer", "two layers"])
+@pytest.mark.parametrize("shortcut", [False, True], ids=["", "shortcut"])
 @pytest.mark.parametrize("activation", ["lp", "maxout", "tanh"])
-def test_a_compiled_training_step_is_the_eager_one(activation, units, recompute):
-    net = build(activation, units, recompute=recompute)
+def test_a_compiled_training_step_is_the_eager_one(activation, shortcut, units, recompute):
+    net = build(activation, units, recompute=recompute, shortcut=shortcut)
     compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
     assert_same_training_step(net, compiled, *sequences(net, 9, 3))
 

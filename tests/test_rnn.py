@@ -68,7 +68,8 @@ def plain_loop(net, x, h, masks=None):
     layers = [pooled(index, layer) for index, layer in enumerate(net.layers)]
     U = net.layers[0].weight.flatten(0, -2) / net.scales[0]
     W, b = net.hidden.weight / net.scales[-1], net.hidden.bias
-    return reference.dtrnn(x, h, net.input.weight, layers, U, W, b)
+    S = None if net.shortcut is None else net.shortcut.weight
+    return reference.dtrnn(x, h, net.input.weight, layers, U, W, b, S)
 
 
 def gradients(outputs, net, *inputs, upstream=None):
@@ -79,9 +80,9 @@ def gradients(outputs, net, *inputs, upstream=None):
 
 def check(found, expected, dtype):
     """Relative to an entry plus the largest of all of them."""
+    tolerance = TOLERANCE[dtype]
     for name, want in expected.items():
         size = want.abs().max().item()
-        tolerance = TOLERANCE[dtype]
         torch.testing.assert_close(
             found[name],
             want,
@@ -95,29 +96,31 @@ def check(found, expected, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("units", [6, (6, 7)], ids=["one layer", "two layers"])
+@pytest.mark.parametrize("shortcut", [False, True], ids=["", "shortcut"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("steps", [1, 12])
 def test_states_and_all_gradients_are_those_of_a_plain_loop(
-    activation, units, recompute, dtype, steps
+    activation, units, shortcut, recompute, dtype, steps
 ):
-    net = build(activation, units, dtype, recompute=recompute)
+    net = build(activation, units, dtype, recompute=recompute, shortcut=shortcut)
     x = torch.randn(steps, 3, 4, dtype=dtype, requires_grad=True)
     h = torch.randn(1, 3, 5, dtype=dtype, requires_grad=True)
     out, last = net(x, h)
     true = plain_loop(net, x, h[0])
     assert torch.equal(last[0], out[-1])
     upstream = (torch.randn_like(out), torch.randn_like(last))
-    found = gradients((out, last), net, x, h, upstream=upstream)
     expected = gradients((true, true[-1:]), net, x, h, upstream=upstream)
+    found = gradients((out, last), net, x, h, upstream=upstream)
     check({"states": out} | found, {"states": true} | expected, dtype)
 
 
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("shortcut", [False, True], ids=["", "shortcut"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_packed_and_padded_sequences(activation, recompute, dtype):
-    net = build(activation, (6, 7), dtype, recompute=recompute)
+def test_packed_and_padded_sequences(activation, shortcut, recompute, dtype):
+    net = build(activation, (6, 7), dtype, recompute=recompute, shortcut=shortcut)
     lengths = [3, 9, 1, 9, 4]
     xs = [torch.randn(n, 4, dtype=dtype, requires_grad=True) for n in lengths]
     h = torch.randn(1, 5, 5, dtype=dtype, requires_grad=True)
@@ -141,8 +144,7 @@ def test_packed_and_padded_sequences(activation, recompute, dtype):
     found = torch.autograd.grad(loss + (last * ends).sum(), wanted)
     check(dict(zip(names, found, strict=True)), expected, dtype)
 
-    # A padded batch gives the same, and 0 where there is nothing.
-    padded = nn.utils.rnn.pad_sequence(xs)
+    padded = nn.utils.rnn.pad_sequence(xs)  # gives the same, and 0 where there is nothing
     again, last_again = net(padded, h, lengths=lengths)
     assert torch.equal(again, out)
     assert torch.equal(last_again, last)
@@ -186,9 +188,10 @@ def test_dropout(per, recompute):
     torch.testing.assert_close(net(x, h)[0], plain_loop(net, x, h[0]))
 
 
+@pytest.mark.parametrize("shortcut", [False, True], ids=["", "shortcut"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_gradcheck(activation):
-    net = build(activation, (3, 4))
+def test_gradcheck(activation, shortcut):
+    net = build(activation, (3, 4), shortcut=shortcut)
     names = list(dict(net.named_parameters()))
 
     def f(x, h, *parameters):
@@ -200,8 +203,9 @@ def test_gradcheck(activation):
     assert torch.autograd.gradcheck(f, args, atol=1e-6, check_forward_ad=True)
 
 
-def test_second_derivatives():
-    net = build(units=3)
+@pytest.mark.parametrize("shortcut", [False, True], ids=["", "shortcut"])
+def test_second_derivatives(shortcut):
+    net = build(units=3, shortcut=shortcut)
     x = torch.randn(3, 2, 4, dtype=DOUBLE, requires_grad=True)
 
     def second(run):
@@ -215,8 +219,9 @@ def test_second_derivatives():
         torch.testing.assert_close(found, expected)
 
 
-def test_transforms_of_torch():
-    net = build()
+@pytest.mark.parametrize("shortcut", [False, True], ids=["", "shortcut"])
+def test_transforms_of_torch(shortcut):
+    net = build(shortcut=shortcut)
     x, h = torch.randn(4, 3, 4, dtype=DOUBLE), torch.zeros(3, 5, dtype=DOUBLE)
     true = plain_loop(net, x, h)
     each = vmap(lambda x: net(x)[0], in_dims=1, out_dims=1)(x)  # the batch by vmap
@@ -224,15 +229,14 @@ def test_transforms_of_torch():
     by_x = grad(lambda x: net(x)[0].square().sum())(x)
     by_x_true = grad(lambda x: plain_loop(net, x, h).square().sum())(x)
     torch.testing.assert_close(by_x, by_x_true)
-    tangent = torch.randn_like(x)
-    _, moved = jvp(lambda x: net(x)[0], (x,), (tangent,))
-    _, moved_true = jvp(lambda x: plain_loop(net, x, h), (x,), (tangent,))
+    along = (torch.randn_like(x),)
+    _, moved = jvp(lambda x: net(x)[0], (x,), along)
+    _, moved_true = jvp(lambda x: plain_loop(net, x, h), (x,), along)
     torch.testing.assert_close(moved, moved_true)
 
 
 def test_compiled_and_under_autocast():
-    net = build(dtype=torch.float32)
-    x = torch.randn(3, 2, 4)
+    net, x = build(dtype=torch.float32), torch.randn(3, 2, 4)
     with torch.no_grad():
         compiled = torch.compile(net, backend="aot_eager", fullgraph=True)(x)[0]
     torch.testing.assert_close(compiled, net(x)[0], rtol=1e-5, atol=1e-6)
@@ -353,10 +357,9 @@ def test_what_is_kept_for_the_backward():
         assert out.requires_grad
         return sum(sizes.values())
 
-    assert kept(200, False) - kept(100, False) == pytest.approx(
-        100 * 2 * 4 * (4 + 50 * 4), rel=0.01
-    )
-    assert kept(200, True) - kept(100, True) == pytest.approx(100 * 2 * 4 * (4 + 50), rel=0.01)
+    for recompute, values in ((False, 4 + 50 * 4), (True, 4 + 50)):
+        difference = kept(200, recompute) - kept(100, recompute)
+        assert difference == pytest.approx(100 * 2 * 4 * values, rel=0.01)
 
 
 def test_orders_have_their_own_rate_and_states_travel():
@@ -374,9 +377,10 @@ def test_orders_have_their_own_rate_and_states_travel():
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_a_new_network_neither_forgets_nor_explodes(activation, dropout):
+@pytest.mark.parametrize("shortcut", [False, True], ids=["", "shortcut"])
+def test_a_new_network_neither_forgets_nor_explodes(activation, dropout, shortcut):
     """Signals and gradients survive 20 steps, and the states are not saturated."""
-    net = DTRNN(88, 100, 100, activation=activation, dropout=dropout).eval()
+    net = DTRNN(88, 100, 100, activation=activation, dropout=dropout, shortcut=shortcut).eval()
     x = (torch.rand(50, 20, 88) < 0.05).float()
     h = torch.zeros(1, 20, 100, requires_grad=True)
     out, _ = net(x, h)
@@ -392,3 +396,5 @@ def test_layers_are_the_ones_of_the_package():
     assert net.hidden.bias is None
     assert not any(p.requires_grad for n, p in DTRNN(4, 5, 6, activation="l2").named_buffers())
     assert "activation='lp'" in repr(net)
+    assert "shortcut" not in dict(net.named_modules())
+    assert DOTRNN(4, 5, 3, 6, shortcut=True).rnn.shortcut.weight.shape == (5, 5)

@@ -43,7 +43,7 @@ class DOTRNN(nn.Module):
         start: How transition and output start: ``"spread"``, or as in the paper at ``"zero"``.
         device: Where the parameters live.
         dtype: The dtype of the parameters.
-        options: The other options of :class:`DTRNN`.
+        options: The other options of :class:`DTRNN`, such as ``shortcut``.
     """
 
     def __init__(

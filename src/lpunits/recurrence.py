@@ -1,11 +1,11 @@
 r"""A deep transition over a whole sequence, as one operator.
 
-.. math:: h_t = \tanh(W s_t + b), \quad s_t = f(U h_{t-1} + V x_t + c)
+.. math:: h_t = \tanh(W s_t + S h_{t-1} + b), \quad s_t = f(U h_{t-1} + V x_t + c)
 
 Automatic differentiation of a loop spends most of its time on bookkeeping. Here everything that
 does not depend on the previous state is one product over many steps: the input before the forward
 loop, the gradients of the weights after each part of the backward loop. Inside the loops are the
-two recurrent products and the units.
+recurrent products and the units. The shortcut S may be absent.
 
 Rows are in the order of a :class:`~torch.nn.utils.rnn.PackedSequence`: the first step of every
 sequence, then the second of those that have one, and so on, the longest sequences first. So step t
@@ -51,6 +51,7 @@ def recur(
     layers: Sequence[Layer],
     W: Tensor,
     b: Tensor | None,
+    S: Tensor | None,
     recompute: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The states ``(rows, hidden)`` after every step, and the last one of each sequence.
@@ -59,7 +60,7 @@ def recur(
     kept for the backward pass, which recomputes the projections, one part of the sequence at a
     time.
     """
-    inputs = [x, h, V, W, b, *(t for _, _, *tensors in layers for t in tensors)]
+    inputs = [x, h, V, W, b, S, *(t for _, _, *tensors in layers for t in tensors)]
     kinds, filters = [layer.kind for layer in layers], [layer.filters for layer in layers]
     if (
         torch._C._get_tracing_state()  # torch.jit has no lists of optional tensors
@@ -146,10 +147,11 @@ def _forward(
     recompute: bool,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The states, the last one of each sequence, and what is kept for the backward pass."""
-    x, h, V, W, b, *tensors = inputs
+    x, h, V, W, b, S, *tensors = inputs
     layers, sizes = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes)
     short, even = len(sizes) < SHORT, sizes[0] == sizes[-1]
     Us, Wt = [_transposed(layer.weight, short) for layer in layers], _transposed(W, short)
+    St = None if S is None else _transposed(S, short)
     z = [linear(x, V, layers[0].bias)]  # V x_t + c for all t; U h joins inside the loop
     z += [_rows_of(layer.bias, x.shape[0], layer.weight) for layer in layers[1:]]
     s = [x.new_empty(x.shape[0], la.weight.shape[0] // la.filters) for la in layers]
@@ -158,11 +160,13 @@ def _forward(
     zs, ss = [t.split_with_sizes(sizes) for t in z], [t.split_with_sizes(sizes) for t in s]
     groups = [_groups(la, t).split_with_sizes(sizes) for la, t in zip(layers, z, strict=True)]
     for t, h_t in enumerate(states.split_with_sizes(sizes)):
-        s_t = h if even else h[: len(h_t)]
+        s_t = before = h if even else h[: len(h_t)]
         for i, layer in enumerate(layers):
             zs[i][t].addmm_(s_t, Us[i])
             s_t = pool(layer.kind, groups[i][t], layer.order, out=ss[i][t])
             _drop(s_t, masks[i][t])
+        if St is not None:
+            h_t.addmm_(before, St)
         h = h_t.addmm_(s_t, Wt).tanh_()
     return states, _last(states, sizes), [] if recompute else [*z, *s]
 
@@ -183,13 +187,13 @@ def _backward(
     Each part adds to the gradients of the weights by one product, so that the gradients of the
     projections are never kept for more than one part.
     """
-    x, h, V, W, _, *tensors = inputs
+    x, h, V, W, _, S, *tensors = inputs
     layers, sizes = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes)
     found = [
         torch.zeros_like(t, memory_format=torch.contiguous_format) if need else None
         for t, need in zip(inputs, needs, strict=True)
     ]
-    dx, _, dV, dW, db, *by_layer = found
+    dx, _, dV, dW, db, dS, *by_layer = found
     dU, dc, dp, _ = (by_layer[i::4] for i in range(4))
     dh = torch.zeros_like(h, memory_format=torch.contiguous_format)
     if grad_last is not None:
@@ -231,11 +235,14 @@ def _backward(
                 if i:
                     ds = z_steps[i][k].mm(layer.weight)
             torch.mm(z_steps[0][k], layers[0].weight, out=dh_t)
+            if S is not None:
+                dh_t.addmm_(a_steps[k], S)
 
         if dx is not None:
             torch.mm(dzs[0], V, out=dx[rows])
         _collect(dV, None, dzs[0], x[rows])
         _collect(dW, db, da, ss[-1])
+        _collect(dS, None, da, before)
         for i, below in enumerate([before, *ss[:-1]]):
             _collect(dU[i], dc[i], dzs[i], below)
     found[1] = dh
@@ -302,7 +309,7 @@ def _differentiable(
     filters: Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """The same in plain operations, for every transform of torch."""
-    x, h, V, W, b, *tensors = inputs
+    x, h, V, W, b, S, *tensors = inputs
     layers, sizes, states = _layers(kinds, filters, tensors), _sizes(x, h, batch_sizes), []
     masks = [_masks(layer.mask, sizes) for layer in layers]
     for t, Vx in enumerate(linear(x, V).split_with_sizes(sizes)):
@@ -312,7 +319,8 @@ def _differentiable(
             s = pool(layer.kind, _groups(layer, z if i else z + Vx), layer.order)
             mask = masks[i][t]
             s = s if mask is None else s * mask
-        h = linear(s, W, b).tanh()
+        past = 0 if S is None else linear(h[: sizes[t]], S)
+        h = (linear(s, W, b) + past).tanh()
         states.append(h)
     together = torch.cat(states)
     return together, _last(together, sizes)
@@ -320,7 +328,7 @@ def _differentiable(
 
 # ---------------------------------------------------------------- the operators
 
-# The inputs are x, h, V, W, b and the tensors of each layer.
+# The inputs are x, h, V, W, b, S and the tensors of each layer.
 _ARGUMENTS = "Tensor?[] inputs, Tensor? batch_sizes, str[] kinds, int[] filters"
 _library = torch.library.Library("lpunits", "FRAGMENT")
 for _schema in (
@@ -372,7 +380,7 @@ def _unrecorded_backward(*arguments: Any) -> list[Tensor]:
 
 
 def _shapes(inputs: Sequence[Any], *rest: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
-    (x, h, _, W, _, *tensors), (*_, filters, recompute) = inputs, rest
+    (x, h, _, W, _, _, *tensors), (*_, filters, recompute) = inputs, rest
     widths = [weight.shape[0] for weight in tensors[::4]]
     widths += [width // n for width, n in zip(widths, filters, strict=True)]
     kept = [] if recompute else [x.new_empty(x.shape[0], width) for width in widths]

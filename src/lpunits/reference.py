@@ -53,16 +53,17 @@ def dtrnn(
     U: Tensor,
     W: Tensor,
     b: Tensor,
+    S: Tensor | None = None,
 ) -> Tensor:
-    """``h_t = tanh(W f(U h_{t-1} + V x_t) + b)`` for each step of x, ``(steps, batch, inputs)``.
+    """``h_t = tanh(W f(U h_{t-1} + V x_t) + S h_{t-1} + b)`` for each step of x.
 
-    f applies ``layers`` one after the other.
+    x is ``(steps, batch, inputs)``; f applies ``layers`` one after the other; S is 0 if not given.
     """
     states = []
     for x_t in x:
         s = linear(h, U) + linear(x_t, V)
         for layer in layers:
             s = layer(s)
-        h = torch.tanh(linear(s, W, b))
+        h = torch.tanh(linear(s, W, b) + (0 if S is None else linear(h, S)))
         states.append(h)
     return torch.stack(states)

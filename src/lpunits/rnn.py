@@ -29,7 +29,10 @@ class DTRNN(nn.Module):
     with biases, where f is a layer of ``"lp"`` units (:class:`LpLinear`), ``"l2"`` (the same with
     p fixed to 2), ``"maxout"``, ``"relu"``, ``"sigmoid"`` or ``"tanh"`` units, or several layers.
     The centres of Lp units are the biases of their projections. As tanh bounds the state, f need
-    not be bounded.
+    not be bounded. With ``shortcut=True`` the previous state also joins the next one by a product
+    of its own, past f, so that gradients have a shorter way back in time:
+
+    .. math:: h_t = \tanh\bigl( W f(U h_{t-1} + V x_t) + S h_{t-1} \bigr)
 
     The parameters hold U and W multiplied by a power of two near the square root of the number of
     their inputs (``scales``). A step of an optimiser like Adam moves every weight equally far. All
@@ -55,6 +58,7 @@ class DTRNN(nn.Module):
         order: The orders to start from, for ``"lp"``.
         learn_order: Whether the orders of ``"lp"`` are learned.
         bias: Whether there are biases and centres.
+        shortcut: Whether there is S.
         batch_first: Whether the batch is the first dimension of input and output, and time the
             second, instead of the other way round. Does not affect ``hx``.
         dropout: Probability to drop an intermediate unit.
@@ -70,6 +74,7 @@ class DTRNN(nn.Module):
         input: V, a :class:`torch.nn.Linear` without bias.
         layers: f, with U as the weight of the first layer, times its scale.
         hidden: W, times its scale: a :class:`torch.nn.Linear`.
+        shortcut: S, a :class:`torch.nn.Linear` without bias, or None.
         scales: What the weights of each of the layers, and of ``hidden``, are divided by.
     """
 
@@ -86,6 +91,7 @@ class DTRNN(nn.Module):
         order: Orders = 3.0,
         learn_order: bool = True,
         bias: bool = True,
+        shortcut: bool = False,
         batch_first: bool = False,
         dropout: float = 0.0,
         dropout_per: str = "step",
@@ -119,6 +125,9 @@ class DTRNN(nn.Module):
             inputs = size
         self.input = nn.Linear(input_size, groups[0] * sizes[0], bias=False, **place)
         self.hidden = nn.Linear(inputs, hidden_size, bias=bias, **place)
+        self.shortcut = (
+            nn.Linear(hidden_size, hidden_size, bias=False, **place) if shortcut else None
+        )
         self.register_buffer("scales", torch.empty(len(sizes) + 1, **place))
         self.register_load_state_dict_pre_hook(_without_scales)  # type: ignore[no-untyped-call]
         self.reset_parameters()
@@ -132,7 +141,11 @@ class DTRNN(nn.Module):
             layer.reset_parameters()  # type: ignore[operator]
             keep_changes_(layer.get_parameter("weight"), slopes(layer, self.activation) / scale)
         keep_changes_(self.input.weight, slopes(self.layers[0], self.activation))
-        keep_changes_(self.hidden.weight, torch.ones((), device="cpu") / scales[-1])
+        # Two ways to the next state share the size of a change.
+        share = torch.tensor(1.0 if self.shortcut is None else math.sqrt(2), device="cpu")
+        keep_changes_(self.hidden.weight, share / scales[-1])
+        if self.shortcut is not None:
+            keep_changes_(self.shortcut.weight, share)
         for module in modules:
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -247,6 +260,7 @@ class DTRNN(nn.Module):
                 layers,
                 self.hidden.weight / self.scales[-1],
                 self.hidden.bias,
+                None if self.shortcut is None else self.shortcut.weight,
                 self.recompute,
             )
 

@@ -65,6 +65,8 @@ class Music:
         output_units: Units of the deep output: maxout, or sigmoid for a sigmoid transition.
         output_filters: Projections per unit of the output.
         order: Where the orders start.
+        shortcut: Whether the previous state also joins the next one past the transition's units, as
+            in the DOT(S)-RNN.
         dropout: On the intermediate layers.
         output_dropout: On the intermediate layer of the output, if different.
         dropout_per: One mask per step or per sequence.
@@ -97,6 +99,7 @@ class Music:
     output_units: int = 400
     output_filters: int = 2
     order: float = 3.0
+    shortcut: bool = False
     dropout: float = 0.5
     output_dropout: float | None = None
     dropout_per: str = "step"
@@ -141,7 +144,8 @@ class Music:
         moved = f", transposed by up to {self.transpose}" if self.transpose else ""
         clipped = f", threshold {self.clip:g}" if self.clip != Music.clip else ""
         lasting = f", {self.epochs} epochs" if self.decay == "cosine" else ""
-        return f"{self.data}, {self.model}{moved}{clipped}{lasting}"
+        shortcut = ", shortcut" * self.shortcut
+        return f"{self.data}, {self.model}{shortcut}{moved}{clipped}{lasting}"
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -307,6 +311,7 @@ def _dotrnn(config: Music, kind: str, device: str | None = None) -> DOTRNN:
         activation=kind,
         output_activation="sigmoid" if kind == "sigmoid" else "maxout",
         order=config.order,
+        shortcut=config.shortcut,
         dropout=config.dropout,
         output_dropout=config.output_dropout,
         dropout_per=config.dropout_per,
