@@ -1,12 +1,10 @@
 """What a running trial has at hand."""
 
-import json
-
 import pytest
 import torch
-from safetensors import safe_open
 from torch import nn
 
+from lpunits.paper.training import sealed
 from lpunits.paper.training.job import Job
 
 
@@ -53,9 +51,9 @@ def test_the_model_is_kept_with_its_config(tmp_path):
     job.save_model(net)
     job.close()
     assert [path.name for path in (tmp_path / "job").iterdir()] == ["model.safetensors"]
-    with safe_open(job.model, "pt") as file:
-        assert json.loads(file.metadata()["json"]) == {"config": {"lr": 0.1}, "seed": 3}
-        assert torch.equal(file.get_tensor("weight"), net.weight)
+    tensors, facts = sealed.read(job.model)
+    assert facts == {"config": {"lr": 0.1}, "seed": 3}
+    assert torch.equal(tensors["weight"], net.weight)
 
 
 def test_a_job_that_left_nothing_leaves_no_folder(tmp_path):

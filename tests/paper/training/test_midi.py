@@ -1,7 +1,5 @@
 """Music out of a network, into a MIDI file and back."""
 
-import json
-
 import mido
 import pytest
 import torch
@@ -11,6 +9,7 @@ from safetensors.torch import save_file
 
 from lpunits import DOTRNN
 from lpunits.paper.cli.music import app
+from lpunits.paper.training import sealed
 from lpunits.paper.training.midi import load_model, read_midi, sample, write_midi
 from lpunits.paper.training.music import Music
 from lpunits.paper.training.trial import Trial
@@ -22,7 +21,7 @@ def kept(path, config=CONFIG, kind="Music", **changes):
     """A model file, as a trial keeps it."""
     torch.manual_seed(0)
     header = {"kind": kind, "config": Trial(config, 0).values | changes, "seed": 0}
-    save_file(config.net().state_dict(), path, {"json": json.dumps(header)})
+    sealed.write(path, config.net().state_dict(), header)
     return path
 
 
@@ -93,7 +92,10 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path):
     larger = kept(tmp_path / "larger.safetensors", hidden=9)
     strange = kept(tmp_path / "strange.safetensors", hidden="many")
     unknown = kept(tmp_path / "unknown.safetensors", layers=3)
-    save_file({"a": torch.zeros(1)}, tmp_path / "bare.safetensors")
+    listed = tmp_path / "listed.safetensors"
+    sealed.write(listed, {"a": torch.zeros(1)}, {"kind": "Music", "config": [1]})
+    sealed.write(tmp_path / "bare.safetensors", {"a": torch.zeros(1)}, {})
+    save_file({"a": torch.zeros(1)}, tmp_path / "foreign.safetensors")
     (tmp_path / "text.safetensors").write_text("no tensors here")
     good = kept(tmp_path / "good.safetensors")
     high = tmp_path / "high.mid"
@@ -108,8 +110,10 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path):
         (lambda: load_model(strange), "the weights are of another architecture"),
         (lambda: load_model(unknown), "no such setting: layers = 3"),
         (lambda: load_model(tmp_path / "bare.safetensors"), "a file that does not say what it is"),
-        (lambda: load_model(tmp_path / "text.safetensors"), "a damaged safetensors file"),
-        (lambda: load_model(tmp_path), "a damaged safetensors file"),
+        (lambda: load_model(listed), "the weights are of another architecture"),
+        (lambda: load_model(tmp_path / "foreign.safetensors"), "is not a file that lpunits has"),
+        (lambda: load_model(tmp_path / "text.safetensors"), "damaged: it is not a file that lpu"),
+        (lambda: load_model(tmp_path), "cannot be read: Is a directory"),
         (lambda: sample(net, 0), "steps must be a number from 1 to 100000, got 0"),
         (lambda: sample(net, 5, temperature=-1.0), "temperature must be a number of at least 0"),
         (lambda: sample(net, 5, temperature=float("nan")), "temperature must be"),

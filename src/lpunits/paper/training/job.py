@@ -5,10 +5,9 @@ state = job.load(parts)              # None: start; otherwise resume after state
 job.epoch(epoch, epochs, {"loss": 0.1, "valid_error": 0.02}, {"layer1": layer.order})
 job.save(parts, {"epoch": epoch})    # once an epoch
 ...
-job.save_model(model)                      # the trained weights, as safetensors
+job.save_model(model)                      # the trained weights, with a checksum
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from lpunits.paper.files import write_atomically
-from lpunits.paper.training import ranks
+from lpunits.paper.training import ranks, sealed
 from lpunits.paper.training.checkpoint import Part, restore, save
 
 if TYPE_CHECKING:
@@ -118,13 +116,9 @@ class Job:
         self._writer.flush()
 
     def save_model(self, model: nn.Module) -> None:
-        """Write the trained weights, with the trial's config in the header of the file."""
-        from safetensors.torch import save as to_bytes
-
-        if not self.writes:
-            return
-        tensors = {k: t.detach().clone().contiguous() for k, t in model.state_dict().items()}
-        write_atomically(self.model, to_bytes(tensors, {"json": json.dumps(dict(self.identity))}))
+        """Write the trained weights and the trial's identity; ``sealed.read`` reads them."""
+        if self.writes:
+            sealed.write(self.model, model.state_dict(), self.identity)
 
     def close(self) -> None:
         """Remove the checkpoint: the trial has its record."""

@@ -1,16 +1,15 @@
 """Music from a trained network: frames sampled one after another, written as a MIDI file."""
 
 import itertools
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from lpunits.paper.data.music import HIGHEST, LOWEST
+from lpunits.paper.training import sealed
 from lpunits.paper.training.likelihood import KEYS
 from lpunits.paper.training.music import Music
 
@@ -21,22 +20,14 @@ MOST_STEPS = 100_000
 
 def load_model(path: Path) -> nn.Module:
     """The network of a ``model.safetensors`` that a trial of :class:`Music` kept."""
-    try:
-        with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get("json", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise ValueError(f"{path}: there is no such file") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{path}: a damaged safetensors file ({error})") from error
-    kind = header.get("kind") if isinstance(header, dict) else None
-    if kind != "Music":
+    tensors, facts = sealed.read(path)
+    if (kind := facts.get("kind")) != "Music":
         found = f"a model of {kind!r}" if kind else "a file that does not say what it is"
         raise ValueError(f"{path}: a model of music is expected, this is {found}")
     try:
-        net = _config(header["config"]).net()
+        net = _config(facts["config"]).net()
         net.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: the weights are of another architecture ({reason})") from error
     return net.eval()
