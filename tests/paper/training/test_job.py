@@ -48,11 +48,11 @@ def test_the_model_is_kept_with_its_config(tmp_path):
     net = nn.Linear(2, 2)
     job = Job(tmp_path / "job", identity={"config": {"lr": 0.1}, "seed": 3})
     job.save({"net": net}, {})
-    job.save_model(net)
+    job.save_model(net, {"classes": ["a", "b"]})
     job.close()
     assert [path.name for path in (tmp_path / "job").iterdir()] == ["model.safetensors"]
     tensors, facts = sealed.read(job.model)
-    assert facts == {"config": {"lr": 0.1}, "seed": 3}
+    assert facts == {"config": {"lr": 0.1}, "seed": 3, "classes": ["a", "b"]}
     assert torch.equal(tensors["weight"], net.weight)
 
 

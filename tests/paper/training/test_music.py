@@ -17,7 +17,7 @@ from lpunits.paper.data import load
 from lpunits.paper.search.runner import attempt
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.likelihood import check_rolls, music_nll
-from lpunits.paper.training.midi import load_model
+from lpunits.paper.training.models import load_model
 from lpunits.paper.training.music import Music, transposed, windows
 from lpunits.paper.training.trial import Trial
 
@@ -286,6 +286,7 @@ def test_a_kept_model_says_what_it_is(tmp_path):
     trial = Trial(dataclasses.replace(SMALL, epochs=1), 3)
     facts = {"kind": "Music", "config": trial.values, "seed": 3}
     trial.config.run(3, Job(tmp_path, identity=facts))
-    net = load_model(tmp_path / "model.safetensors")
+    net, about = load_model(tmp_path / "model.safetensors")
     assert isinstance(net, DOTRNN)
     assert not net.training
+    assert facts.items() <= about.items()

@@ -31,8 +31,11 @@ def sample(
         tempo: Quarter notes per minute.
     """
     from lpunits.paper.training import midi
+    from lpunits.paper.training.models import load_model
 
-    net = midi.load_model(checkpoint)
+    net, about = load_model(checkpoint)
+    if about["kind"] != "Music":
+        raise ValueError(f"{checkpoint}: a model of Music is expected, got {about['kind']}")
     begin = None if start is None else midi.read_midi(start)
     roll = midi.sample(net, steps, temperature=temperature, seed=seed, start=begin)
     midi.write_midi(out, roll, tempo=tempo)

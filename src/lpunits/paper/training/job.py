@@ -5,7 +5,7 @@ state = job.load(parts)              # None: start; otherwise resume after state
 job.epoch(epoch, epochs, {"loss": 0.1, "valid_error": 0.02}, {"layer1": layer.order})
 job.save(parts, {"epoch": epoch})    # once an epoch
 ...
-job.save_model(model)                      # the trained weights, with a checksum
+job.save_model(model, {"classes": 10})     # the trained weights and facts, with a checksum
 """
 
 import time
@@ -115,10 +115,10 @@ class Job:
             self._writer.add_histogram(f"orders/{name}", tensor.detach(), done)
         self._writer.flush()
 
-    def save_model(self, model: nn.Module) -> None:
-        """Write the trained weights and the trial's identity; ``sealed.read`` reads them."""
+    def save_model(self, model: nn.Module, about: Mapping[str, Any]) -> None:
+        """Write the trained weights, the trial's identity and facts; ``load_model`` reads them."""
         if self.writes:
-            sealed.write(self.model, model.state_dict(), self.identity)
+            sealed.write(self.model, model.state_dict(), {**self.identity, **about})
 
     def close(self) -> None:
         """Remove the checkpoint: the trial has its record."""

@@ -139,7 +139,8 @@ class Loop:
             diverged = {"diverged": str(error)}
         outcome = self.task.outcome(self)  # may be the last evaluation, so before the model is kept
         if self.config.test and not diverged:
-            self.job.save_model(self.model)
+            about = {"shape": self.data.shape, "classes": self.data.classes}
+            self.job.save_model(self.model, about)
         return diverged | outcome
 
     def first_stage_is_over(self) -> bool:

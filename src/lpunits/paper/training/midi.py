@@ -1,45 +1,17 @@
 """Music from a trained network: frames sampled one after another, written as a MIDI file."""
 
 import itertools
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lpunits.paper.data.music import HIGHEST, LOWEST
-from lpunits.paper.training import sealed
 from lpunits.paper.training.likelihood import KEYS
-from lpunits.paper.training.music import Music
 
 TICKS = 480  # per quarter note
 VELOCITY = 80
 MOST_STEPS = 100_000
-
-
-def load_model(path: Path) -> nn.Module:
-    """The network of a ``model.safetensors`` that a trial of :class:`Music` kept."""
-    tensors, facts = sealed.read(path)
-    if (kind := facts.get("kind")) != "Music":
-        found = f"a model of {kind!r}" if kind else "a file that does not say what it is"
-        raise ValueError(f"{path}: a model of music is expected, this is {found}")
-    try:
-        net = _config(facts["config"]).net()
-        net.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: the weights are of another architecture ({reason})") from error
-    return net.eval()
-
-
-def _config(values: dict[str, Any]) -> Music:
-    defaults = {f.name: f.default for f in fields(Music)}
-    for name, value in values.items():
-        simple = type(value) in (str, int, float, bool)
-        if name not in defaults or not (simple or value is defaults[name]):  # None may be one
-            raise ValueError(f"no such setting: {name} = {value!r}")
-    return Music(**values)
 
 
 def sample(

@@ -21,7 +21,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 from safetensors.torch import save as to_bytes
