@@ -73,8 +73,8 @@ class Call:
         """What Hypothesis prints of a failure: all that can matter but the values."""
         for name, t in vars(self).items():
             tensor = isinstance(t, Tensor)
-            told = (t.dtype, tuple(t.shape), t.stride(), t.requires_grad) if tensor else t
-            printer.text(f"{name}={told} ")
+            shown = (t.dtype, tuple(t.shape), t.stride(), t.requires_grad) if tensor else t
+            printer.text(f"{name}={shown} ")
 
     def run(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The value, and the gradients of all tensors that require one."""

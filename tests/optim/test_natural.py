@@ -193,9 +193,9 @@ class TestStops:
         assert (stop.reason, stop.loss <= 0.3) == ("target", True)
 
     def test_when_told(self):
-        told = iter([False, False, True])
+        answers = iter([False, False, True])
         optimizer = NaturalConjugateGradient(net())
-        stop = optimizer.minimize(X, CLASS, steps=100, target=lambda: next(told))
+        stop = optimizer.minimize(X, CLASS, steps=100, target=lambda: next(answers))
         assert (stop.reason, stop.steps, optimizer.steps) == ("target", 3, 3)
 
     def test_after_so_many_steps(self):

@@ -180,9 +180,7 @@ def test_the_picture_is_saved_as_svg(visit, view, tmp_path):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("view", VIEWS)
 def test_labels_width_and_contrast(visit, view, size, scheme):
-    page = visit(
-        f"#view={view}&show=dual&data=own&xy=AAAAAAAAAAAAAIA_AACAPw&class=01", size, scheme
-    )
+    page = visit(f"#view={view}&show=dual&{OWN}", size, scheme)
     width = SIZES[size][0]
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.evaluate(UNNAMED) == []

@@ -1,4 +1,4 @@
-"""Spaces: every value that is drawn makes a sound config, and what is fixed is not drawn."""
+"""Spaces: every value that is drawn makes a valid config, and what is fixed is not drawn."""
 
 import optuna
 import pytest
