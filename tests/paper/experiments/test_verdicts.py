@@ -15,6 +15,10 @@ from lpunits.paper.experiments import (
 )
 from lpunits.paper.report import outcomes
 from lpunits.paper.report.outcomes import headline, paper_value
+from lpunits.paper.report.parts import collect
+from lpunits.paper.training import records
+from lpunits.paper.training.networks import FeedForward
+from lpunits.paper.training.records import Records
 
 LOW = [2.0 + 0.01 * i for i in range(50)]
 HIGH = [4.0 + 0.01 * i for i in range(50)]
@@ -34,9 +38,11 @@ def test_after_a_last_stage_its_error_counts():
     assert outcomes.test_error(found) == 0.01
 
 
-def nets(data, orders, count=4):
+def nets(data, orders, count=4, **fields):
     """Nets whose orders differ by a little from seed to seed."""
-    return [result(data, seed=s, orders=[p + 0.001 * s for p in orders]) for s in range(count)]
+    return [
+        result(data, seed=s, orders=[p + 0.001 * s for p in orders], **fields) for s in range(count)
+    ]
 
 
 def test_table1_judges_both_claims():
@@ -159,10 +165,38 @@ def test_the_summary_of_table2_follows_the_numbers():
 
 
 def test_a_stand_in_is_never_compared():
-    row = headline("error", "fer2013", "20.75% on TFD", 20.75, "20.75%")
-    assert row.verdict == "not reproduced"
-    assert row.why == "TFD is not public; FER2013 stands in, its numbers cannot be compared"
-    assert headline("error", "mnist", "none", 1.0, "1%") is None
+    (row,) = headline("error", FeedForward("fer2013"), "20.75% on TFD", 20.75, "20.75%")
+    assert (row.verdict, row.why) == (
+        "stand-in",
+        "TFD is not public; FER2013 stands in, nothing is compared",
+    )
+    assert headline("error", FeedForward("mnist"), "none", 1.0, "1%") == []
+    folds = [result("digits", orders=LOW, data_options=(("seed", fold),)) for fold in range(5)]
+    small = nets("pentomino", HIGH, data_options=(("train", 5000),))
+    sections = (
+        table1.section([*nets("digits", LOW), *small]),
+        table2.section(folds[:1]),
+        table3.section(folds),
+        mnist5.section(nets("digits", LOW)),
+        fixed_p.section([result("fer2013", unit) for unit in ("lp", "l2")]),
+    )
+    verdicts = [[h.verdict for h in section.headlines] for section in sections]
+    assert verdicts == [["stand-in"] * count for count in (5, 1, 1, 1, 1)]
+    assert "as in the paper" not in sections[3].verdict
+    mixed = table1.section([*nets("mnist", LOW), *small]).headlines
+    assert [h.verdict for h in mixed] == ["reproduced"] * 2 + [
+        "stand-in",
+        "not reproduced",
+        "stand-in",
+    ]
+
+
+def test_a_section_on_stand_ins_alone_says_so(tmp_path):
+    store = Records(tmp_path)
+    for trial in mnist5.trials("quick"):
+        store.write(records.make(trial, "finished", result().outcome, seconds=1))
+    (part,) = collect([mnist5.EXPERIMENT], store, ("quick",))
+    assert part.section.verdict.endswith("no number can be compared with the paper's.")
 
 
 def test_the_summary_of_the_orders():

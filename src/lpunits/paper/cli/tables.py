@@ -12,7 +12,7 @@ from lpunits.paper.report.parts import Part
 from lpunits.paper.report.section import Experiment
 from lpunits.paper.report.summary import Headline
 
-COLORS = {"reproduced": "green", "better": "green", "not reproduced": "red"}
+COLORS = {"reproduced": "green", "better": "green", "not reproduced": "red", "stand-in": "dim"}
 console = Console(highlight=False)
 
 
@@ -42,6 +42,8 @@ def print_headlines(headlines: Sequence[Headline], title: str = "") -> None:
         verdict = f"[{COLORS[headline.verdict]}]{headline.verdict}[/]"
         table.add_row(headline.what, headline.paper, headline.ours, verdict)
     console.print(table)
+    if any(headline.verdict == "stand-in" for headline in headlines):
+        console.print("stand-in: measured on other data than the paper's, so nothing is compared")
 
 
 def print_parts(parts: Sequence[Part]) -> None:

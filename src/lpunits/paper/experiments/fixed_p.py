@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lpunits.paper.experiments import table1
-from lpunits.paper.report.outcomes import STANDS_FOR, by_data, paper_error, test_error
+from lpunits.paper.report.outcomes import STANDS_FOR, by_data, paper_error, statement, test_error
 from lpunits.paper.report.section import Experiment, Section, Table
-from lpunits.paper.report.summary import Headline, holds
 from lpunits.paper.statistics import compare, spread
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -36,16 +35,10 @@ def section(results: Sequence[Result]) -> Section:
         rows.append([name, paper["lp"], ours["lp"], paper["l2"], ours["l2"]])
         clauses.append(f"{how} on {name}")
         if paper["l2"] != "none":
-            why = f"{how}; {name} stands in for TFD" if data in STANDS_FOR else how
-            summary.append(
-                Headline(
-                    f"Test error on {name}: learned orders and p = 2",
-                    f"{paper['lp'].partition(' ')[0]} and {paper['l2']}",
-                    f"{ours['lp']} and {ours['l2']}",
-                    holds(how == "lower"),
-                    why,
-                )
-            )
+            what = f"Test error on {name}: learned orders and p = 2"
+            claimed = f"{paper['lp'].partition(' ')[0]} and {paper['l2']}"
+            both = f"{ours['lp']} and {ours['l2']}"
+            summary.append(statement(what, found[0].config, claimed, both, how == "lower", how))
     if not rows:
         return Section("Only one of the two kinds of net has been run so far: nothing to compare.")
     head = ["data", "paper, learned p", "ours, learned p", "paper, p = 2", "ours, p = 2"]

@@ -58,8 +58,7 @@ def section(results: Sequence[Result]) -> Section:
                 what = f"Beyond the paper: test error on {name}, modern training"
                 mean = 100 * statistics.fmean(map(test_error, ours))
                 why = "AdamW, batch normalisation"
-                row = outcomes.headline(what, config.data, paper, mean, errors[0], why)
-                summary += [row] if row else []
+                summary += outcomes.headline(what, config, paper, mean, errors[0], why)
         sentences.append(outcomes.against_others(name, kinds))
     head = ["data", "units", "paper", "test error", "validation error", "parameters", "orders"]
     alt = "Test errors of every run with modern training, by dataset and kind of unit"

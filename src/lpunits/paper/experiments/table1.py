@@ -13,10 +13,18 @@ from scipy.signal import find_peaks
 from scipy.stats import gaussian_kde, ks_2samp
 
 from lpunits.paper.report import outcomes
-from lpunits.paper.report.outcomes import PAPER_ORDERS, by_data, order_mean, order_std, orders
+from lpunits.paper.report.outcomes import (
+    PAPER_ORDERS,
+    by_data,
+    order_mean,
+    order_std,
+    orders,
+    statement,
+)
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
-from lpunits.paper.report.summary import Headline, holds
+from lpunits.paper.report.summary import Headline
 from lpunits.paper.statistics import spread
+from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import table1
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -53,13 +61,12 @@ def section(results: Sequence[Result]) -> Section:
     for name, found in groups:
         means, stds = [order_mean(r) for r in found], [order_std(r) for r in found]
         start = orders(found[0], "initial").mean().item()
-        data = found[0].config.data
-        paper = outcomes.paper_value(PAPER_ORDERS, data)
+        config = found[0].config
+        paper = outcomes.paper_value(PAPER_ORDERS, config.data)
         ours = f"{fmean(means):.2f} ± {fmean(stds):.2f} (n = {len(found)})"
         what = f"Table 1: orders on {name}, mean ± std over the units"
         why = f"all orders start at {start:g}"
-        row = outcomes.headline(what, data, paper, fmean(means), ours, why, error=False)
-        summary += [row] if row else []
+        summary += outcomes.headline(what, config, paper, fmean(means), ours, why, error=False)
         modes_found = ", ".join(str(modes(r)) for r in found)
         moved = spread([outcomes.movement(r) for r in found])
         test, _ = outcomes.errors(found)
@@ -179,7 +186,7 @@ def _claim_1(groups: Groups, pairs: Sequence[Pair]) -> Claim:
     )
     what = "Claim 1: orders differ between datasets"
     why = f"permutation test over whole nets, largest p {largest:.2g}"
-    return sentence, Headline(what, "they do", f"{count} differ", holds(every), why)
+    return sentence, statement(what, _data(groups), "they do", f"{count} differ", every, why)
 
 
 def _claim_2(groups: Groups) -> Claim:
@@ -195,7 +202,13 @@ def _claim_2(groups: Groups) -> Claim:
     what = "Claim 2: orders differ within a net"
     smallest = f"std at least {min(min(s) for s in spreads.values()):.2f} in every net"
     why = "all units of a net start with the same order"
-    return sentence, Headline(what, "they do", smallest, holds(not narrow), why)
+    return sentence, statement(what, _data(groups), "they do", smallest, not narrow, why)
+
+
+def _data(groups: Groups) -> FeedForward:
+    """The net of a dataset that stands in for no other, if there is one."""
+    configs: list[FeedForward] = [found[0].config for _, found in groups]
+    return min(configs, key=lambda config: bool(outcomes.stand_in(config)))
 
 
 def _two_modes(groups: Groups) -> Claim:
@@ -204,15 +217,16 @@ def _two_modes(groups: Groups) -> Claim:
     several = {name: sum(n > 1 for n in found) for name, found in counts.items()}
     clauses = ", ".join(f"in {several[n]} of {len(counts[n])} nets on {n}" for n in counts)
     sentence = f"The orders have more than one mode {clauses} (the paper: two on Pentomino)."
-    name = next((name for name, found in groups if found[0].config.data == "pentomino"), None)
-    if name is None:
+    nets = [(name, found[0].config) for name, found in groups]
+    name, config = next((net for net in nets if net[1].data == "pentomino"), ("", None))
+    if config is None:
         return sentence, None
     ours = f"more than one mode in {several[name]} of {len(counts[name])} nets"
     every = several[name] == len(counts[name])
     why = "modes counted by kernel density"
     why += "" if every else "; weight decay removes most units, whose orders stay near the start"
     what = f"Fig. 5: the orders on {name} have two modes"
-    return sentence, Headline(what, "two modes", ours, holds(every), why)
+    return sentence, statement(what, config, "two modes", ours, every, why)
 
 
 EXPERIMENT = Experiment(

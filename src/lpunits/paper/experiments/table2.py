@@ -73,8 +73,7 @@ def section(results: Sequence[Result]) -> Section:
                 config, mean = ours[0].config, 100 * fmean(map(test_error, ours))
                 what = f"Table 2: test error on {name}"
                 why = HOW.get(config.data, "")
-                row = outcomes.headline(what, config.data, paper, mean, errors[0], why)
-                summary += [row] if row else []
+                summary += outcomes.headline(what, config, paper, mean, errors[0], why)
         sentences.append(outcomes.against_others(name, kinds))
     head = ["data", "units", "paper", "test error", "validation error", "parameters"]
     alt = "Test errors of every run, by dataset and kind of unit"

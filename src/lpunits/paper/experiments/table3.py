@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lpunits.paper.report.outcomes import (
-    STANDS_FOR,
-    TITLES,
     movement,
     order_mean,
     order_std,
+    statement,
     test_error,
     title,
 )
 from lpunits.paper.report.section import Experiment, Section, Table
-from lpunits.paper.report.summary import Headline, holds, judge
+from lpunits.paper.report.summary import judge
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.recipes import table1
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -56,13 +55,12 @@ def section(results: Sequence[Result]) -> Section:
             f"the orders of one net have a standard deviation of {within:.3f}; the units moved by "
             f"{moved:.3f} on average."
         )
-        other = TITLES[STANDS_FOR.get(data, data)]
         near_two = judge(statistics.fmean(means), 2.006, lower_is_better=False) == "reproduced"
-        good = data not in STANDS_FOR and across < within and near_two
+        good = across < within and near_two
         what = f"Table 3: mean order in five folds of {name}"
         ours = f"{min(means):.3f} to {max(means):.3f}"
-        why = agree if data == "tfd" else f"{agree}, but {name} stands in for {other}"
-        summary.append(Headline(what, "2.00 to 2.02 on TFD", ours, holds(good), why))
+        paper = "2.00 to 2.02 on TFD"
+        summary.append(statement(what, found[0].config, paper, ours, good, agree))
     return Section(
         " ".join(sentences),
         [Table(["fold", "paper: mean, std", "mean", "std", "mean movement", "test error"], rows)],

@@ -79,9 +79,7 @@ def section(results: Sequence[Result]) -> Section:
         rows.append([data, name, weights, claimed, spread(test), pieces, spread(valid)])
         if paper and config.model == "lp":
             what = f"Table 4: DOT-RNN with Lp units on {data}, nats per step"
-            mean = statistics.fmean(test)
-            row = headline(what, config.data, claimed, mean, spread(test))
-            summary += [row] if row else []
+            summary += headline(what, config, claimed, statistics.fmean(test), spread(test))
     head = ["data", "network", "weights", "paper", "test", "test, per piece", "validation"]
     caption = "Negative log-likelihood (NLL) in nats per step; lower is better."
     tables = [Table(head, rows, caption)]

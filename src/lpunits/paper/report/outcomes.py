@@ -1,20 +1,21 @@
 """How the results of feed-forward nets are read: errors, orders, names, and the paper's numbers.
 
-A stand-in for the paper's data (digits for MNIST, FER2013 for TFD) has numbers of its own: they
-stand beside the paper's, never in their place.
+A stand-in for the paper's data (digits for MNIST, FER2013 for TFD, a small Pentomino for the full
+one) has numbers of its own: they stand beside the paper's, and are never compared with them.
 """
 
 import re
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from lpunits.paper.report.figures import COLORS, NAMES, order_histograms, panels
-from lpunits.paper.report.summary import Headline, judge
+from lpunits.paper.report.summary import Headline, holds, judge
 from lpunits.paper.statistics import compare, spread
 from lpunits.paper.training.classification import Training
 from lpunits.paper.training.trial import Result
@@ -29,7 +30,7 @@ PAPER_ERROR = {
     "covertype": {"lp": "2.83%", "maxout": "2.78%"},
 }
 PAPER_ORDERS = {"mnist": "3.44 ± 0.38", "tfd": "2.04 ± 0.22", "pentomino": "5.81 ± 1.56"}
-STANDS_FOR = {"digits": "mnist", "fer2013": "tfd"}
+STANDS_FOR = {"digits": "mnist", "fer2013": "tfd", "chords": "jsb"}
 TITLES = {
     "mnist": "MNIST",
     "digits": "digits (8 x 8)",
@@ -67,32 +68,57 @@ def paper_error(data: str, unit: str) -> str:
     return paper_value({name: e[unit] for name, e in PAPER_ERROR.items() if unit in e}, data)
 
 
+def stand_in(config: Any) -> str:
+    """For data that stand in for the paper's: what they replace, and why; empty for all others."""
+    name = getattr(config, "data", "")
+    if name in STANDS_FOR:
+        other = TITLES[STANDS_FOR[name]]
+        reason = "not public" if other == "TFD" else "a download"
+        return f"{other} is {reason}; {TITLES.get(name, name)} stands in, nothing is compared"
+    if "train" in dict(getattr(config, "data_options", ())):
+        return f"{title(config)} stand in for all of them, nothing is compared"
+    return ""
+
+
+def statement(
+    what: str, config: Training, paper: str, ours: str, true: bool, why: str = ""
+) -> Headline:
+    """A row of the summary for a statement of the paper; stand-ins are never judged."""
+    if reason := stand_in(config):
+        return Headline(what, paper, ours, "stand-in", reason)
+    return Headline(what, paper, ours, holds(true), why)
+
+
 def headline(
-    what: str, data: str, paper: str, ours: float, shown: str, why: str = "", *, error: bool = True
-) -> Headline | None:
-    """A row of the summary, if the paper has a number; a stand-in's number is never compared.
+    what: str,
+    config: Any,
+    paper: str,
+    ours: float,
+    shown: str,
+    why: str = "",
+    *,
+    error: bool = True,
+) -> list[Headline]:
+    """The row of the summary for a number, if the paper has one; stand-ins are never judged.
 
     Args:
         what: What was measured.
-        data: The dataset.
+        config: The net, with the name of its data.
         paper: What the paper writes.
         ours: Our number, in the paper's unit.
         shown: Our number, as it is shown.
         why: What else the verdict rests on.
         error: Whether lower is better.
     """
-    if data in STANDS_FOR:
-        other = TITLES[STANDS_FOR[data]]
-        reason = "not public" if other == "TFD" else "a download"
-        reason = f"{other} is {reason}; {TITLES[data]} stands in, its numbers cannot be compared"
-        return Headline(what, paper, shown, "not reproduced", reason)
+    if reason := stand_in(config):
+        return [Headline(what, paper, shown, "stand-in", reason)]
     if not (number := re.match(r"[\d.]+", paper)):
-        return None
+        return []
     claimed = float(number[0])
     distance = ours / claimed - 1
     way = f"{abs(distance):.1%} {'above' if distance > 0 else 'below'} the paper's number"
     verdict = judge(ours, claimed, lower_is_better=error)
-    return Headline(what, paper, shown, verdict, f"{way}{why and '; '}{why}")
+    return [Headline(what, paper, shown, verdict, f"{way}{why and '; '}{why}")]
 
 
 def test_error(result: Result) -> float:

@@ -25,7 +25,8 @@ ABOUT = (
 )
 RULE = (
     "*reproduced*: within 5 % of the paper's number, or the paper's statement holds; *better*: an "
-    "error that is lower by more; ± is the standard deviation over seeds, n their number."
+    "error that is lower by more; *stand-in*: measured on other data than the paper's, so nothing "
+    "is compared; ± is the standard deviation over seeds, n their number."
 )
 TEMPLATES = jinja2.PackageLoader(__package__)
 

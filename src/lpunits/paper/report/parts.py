@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from lpunits.paper import data
+from lpunits.paper.report.outcomes import stand_in
 from lpunits.paper.report.section import Experiment, Section, Table
 from lpunits.paper.report.summary import Headline
 from lpunits.paper.training.records import Records
@@ -12,6 +13,7 @@ from lpunits.paper.training.settings import with_settings
 from lpunits.paper.training.trial import SCALES, Result, Scale, Trial
 
 SIZES = r":? [\d,]+ / [\d,]+ / [\d,]+$"  # at the end of the description of a dataset
+CAUTION = "All data here are stand-ins: no number can be compared with the paper's."
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def collect(
                 [f" --scale {scale}" * (scale != "quick"), *(f" --set {s}" for s in settings)]
             )
             section = experiment.section(results)
+            if all(stand_in(result.config) for result in results):
+                section = replace(section, verdict=f"{section.verdict} {CAUTION}")
             parts.append(Part(experiment, scale, command, wanted, results, section))
     return parts
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from lpunits.paper.files import write_atomically
 
-Verdict = Literal["reproduced", "better", "not reproduced"]
+Verdict = Literal["reproduced", "better", "not reproduced", "stand-in"]
 FILE = "summary.json"
 CLOSE = 0.05  # relative distance from the paper's number that counts as reproduced
 
@@ -26,7 +26,8 @@ class Headline:
         what: What was measured, and on which data.
         paper: The paper's number.
         ours: Our number, with its spread and the number of seeds.
-        verdict: ``reproduced``, ``better`` or ``not reproduced``; computed from the records.
+        verdict: ``reproduced``, ``better`` or ``not reproduced``, computed from the records; or
+            ``stand-in``: it was measured on other data than the paper's, and nothing is compared.
         why: One line: what the verdict rests on.
         command: What repeats the runs; the report fills it in.
     """
