@@ -109,74 +109,52 @@ for _name, _shapes in (
 # ---------------------------------------------------------------- derivatives
 
 
-def summed(by_weight: Tensor, weight: Tensor | None, needed: bool) -> Tensor | None:
+def _summed(by_weight: Tensor, weight: Tensor | None, needed: bool) -> Tensor | None:
     """The gradient of the weights from that of each entry's weight."""
     if weight is None or not needed:
         return None
     return by_weight.sum_to_size(weight.shape).to(weight.dtype)
 
 
-def pool_gradients(
-    grad: Tensor,
-    z: Tensor,
-    p: Tensor,
-    center: Tensor | None,
-    dim: int,
-    weight: Tensor | None,
-    needs: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, Tensor | None]:
-    """The gradients that are needed, as an autograd function returns them."""
-    dz, dp, dcenter, by_weight = ops.lp_pool_backward.default(
-        grad, z, p, center, dim, needs[1], needs[2], weight, needs[4]
-    )
-    return (
-        dz if needs[0] else None,
-        dp if needs[1] else None,
-        dcenter if needs[2] else None,
-        None,
-        summed(by_weight, weight, needs[4]),
-    )
-
-
-def again(
-    function: Any, inputs: Sequence[Tensor | None], needs: Sequence[bool], *grads: Tensor
+def _differentiable(
+    function: Any, inputs: Sequence[Tensor | None], needs: Sequence[bool], grad: Tensor
 ) -> list[Tensor | None]:
     """Gradients that can be differentiated again, of a function of ordinary operations."""
     with torch.enable_grad():
         wanted = [t for t, need in zip(inputs, needs, strict=True) if need]
-        found = iter(torch.autograd.grad(function(*inputs), wanted, grads, create_graph=True))  # type: ignore[arg-type]
+        found = iter(torch.autograd.grad(function(*inputs), wanted, grad, create_graph=True))  # type: ignore[arg-type]
     return [next(found) if need else None for need in needs]
 
 
-def pool_gradients_again(
-    grad: Tensor,
-    z: Tensor,
-    p: Tensor,
-    center: Tensor | None,
-    dim: int,
-    weight: Tensor | None,
-    needs: Sequence[bool],
-) -> tuple[Tensor | None, ...]:
-    """The same, so that they can be differentiated (create_graph=True)."""
-
-    def function(z: Tensor, p: Tensor, center: Tensor | None, weight: Tensor | None) -> Tensor:
-        return plain.differentiable(z, p, center, dim, weight)
-
-    *found, dweight = again(function, (z, p, center, weight), (*needs[:3], needs[4]), grad)
-    return *found, None, dweight
-
-
-def _save_pool(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def save_pool(ctx: Any, inputs: tuple[Any, ...], output: Any = None) -> None:
+    """What the gradients of ``lp_pool`` need: its inputs, and nothing else."""
     z, p, center, ctx.dim, weight = inputs
     ctx.save_for_backward(z, p, center, weight)
 
 
-def _pool_vjp(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def pool_vjp(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of ``lp_pool`` that are needed, as an autograd function returns them."""
     z, p, center, weight = ctx.saved_tensors
     given = ctx.needs_input_grad  # shorter where the weight is left to its default
-    needs = (*given, False)[:5]
-    gradients = pool_gradients_again if torch.is_grad_enabled() else pool_gradients
-    return gradients(grad.contiguous(), z, p, center, ctx.dim, weight, needs)[: len(given)]
+    need_z, need_p, need_center, _, need_weight = (*given, False)[:5]
+    if torch.is_grad_enabled():  # create_graph=True
+
+        def function(z: Tensor, p: Tensor, center: Tensor | None, w: Tensor | None) -> Tensor:
+            return plain.differentiable(z, p, center, ctx.dim, w)
+
+        needs = need_z, need_p, need_center, need_weight
+        *found, dweight = _differentiable(function, (z, p, center, weight), needs, grad)
+        return (*found, None, dweight)[: len(given)]
+    # Where there is nothing to add up the operator need not make sums.
+    alone = need_center and center.shape == z.shape
+    dz, dp, dcenter, by_weight = ops.lp_pool_backward.default(
+        grad.contiguous(), z, p, center, ctx.dim, need_p, need_center and not alone, weight,
+        need_weight,
+    )  # fmt: skip
+    if alone:
+        dcenter = -dz.to(center.dtype)
+    found = [dz if need_z else None, dp if need_p else None, dcenter if need_center else None]
+    return (*found, None, _summed(by_weight, weight, need_weight))[: len(given)]
 
 
 def _save_nd(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -188,7 +166,9 @@ def _nd_vjp(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     z, p = ctx.saved_tensors
     needs, rest = ctx.needs_input_grad[:2], (None,) * len(ctx.windows)
     if torch.is_grad_enabled():
-        return *again(lambda z, p: layouts.pool_nd(z, p, *ctx.windows), (z, p), needs, grad), *rest
+        return *_differentiable(
+            lambda z, p: layouts.pool_nd(z, p, *ctx.windows), (z, p), needs, grad
+        ), *rest
     dz, dp = ops.lp_pool_nd_backward(grad, z, p, *ctx.windows, needs[1])
     return dz if needs[0] else None, dp if needs[1] else None, *rest
 
@@ -206,18 +186,18 @@ def _segments_vjp(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         def function(z: Tensor, p: Tensor, weight: Tensor | None) -> Tensor:
             return layouts.pool_segments(z, p, offsets, rows_at, weight)
 
-        dz, dp, dw = again(function, (z, p, weight), (need_z, need_p, need_weight), grad)
+        dz, dp, dw = _differentiable(function, (z, p, weight), (need_z, need_p, need_weight), grad)
         return (dz, dp, None, None, dw)[: len(given)]
     dz, dp, by_weight = ops.lp_pool_segments_backward(
         grad.contiguous(), z, p, offsets, need_p, rows_at, weight, need_weight
     )
-    dw = summed(by_weight, weight, need_weight)
+    dw = _summed(by_weight, weight, need_weight)
     found = dz if need_z else None, dp if need_p else None, None, None, dw
     return found[: len(given)]
 
 
 for _name, _vjp, _save in (
-    ("lp_pool", _pool_vjp, _save_pool),
+    ("lp_pool", pool_vjp, save_pool),
     ("lp_pool_nd", _nd_vjp, _save_nd),
     ("lp_pool_segments", _segments_vjp, _save_segments),
 ):
