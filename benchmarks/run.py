@@ -26,7 +26,13 @@ from timing import BOTH, Result, Settings
 ROOT = Path(__file__).parents[1]
 FULL = Settings(seconds=0.2, rounds=5)
 QUICK = Settings(seconds=0.02, rounds=2, shrink=8, compile=False)
-QUESTIONS = ("pooling", "spatial", "step", "recurrent", "first-use")
+COMPARISONS = {
+    "spatial": (spatial.run, "Spatial pooling:"),
+    "step": (training_step.run, "Training:"),
+    "recurrent": (recurrent.run, "Recurrent networks:"),
+    "first-use": (first_use.run, "First use:"),
+}
+QUESTIONS = ("pooling", *COMPARISONS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -71,23 +77,13 @@ def run(settings: Settings, questions: Sequence[str], out: Path, plot: Path) -> 
         growing = pooling.sweep(settings)
         report.print_sweep(growing)
         results += found + growing
-    if "spatial" in questions:
-        found = spatial.run(settings)
-        report.print_comparison(found, "Spatial pooling:")
-        results += found
+    for question, (measure, heading) in COMPARISONS.items():
+        if question in questions:
+            found = measure(settings)
+            report.print_comparison(found, heading)
+            results += found
     if "step" in questions:
-        found = training_step.run(settings)
-        report.print_comparison(found, "Training:")
         more["step_microseconds"] = training_step.breakdown(settings)
-        results += found
-    if "recurrent" in questions:
-        found = recurrent.run(settings)
-        report.print_comparison(found, "Recurrent networks:")
-        results += found
-    if "first-use" in questions:
-        found = first_use.run(settings)
-        report.print_comparison(found, "First use:")
-        results += found
     if "optimizers" in questions:
         more["optimizers"] = [asdict(fit) for fit in optimizers.run(settings)]
     if results:

@@ -302,45 +302,27 @@ class Returns(nn.Module):
 
 
 @pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("loss", "hinge", "loss must be one of .*softmax.*, got 'hinge'"),
+        ("beta", 0.5, "beta must be one of .*search.*, got 0.5"),
+        ("solver", "lu", "solver must be one of .*minres.*, got 'lu'"),
+        ("damping", 0, "damping must be a positive number, got 0"),
+        ("tolerance", "tiny", "tolerance must be a positive number, got 'tiny'"),
+        ("restart", 0, "restart must be an integer of at least 1, got 0"),
+        ("evaluations", 2, "evaluations must be an integer of at least 3, got 2"),
+    ],
+)
+def test_a_wrong_option_gets_one_clear_sentence(option, value, message):
+    with pytest.raises(ValueError, match=message):
+        NaturalConjugateGradient(SMALL, **{option: value})
+
+
+@pytest.mark.parametrize(
     ("call", "exception", "message"),
     [
         (lambda: NaturalConjugateGradient([SMALL]), TypeError, r"model must be .*, got list"),
         (lambda: NaturalConjugateGradient(CONSTANT), ValueError, "model must have .*, got none"),
-        (
-            lambda: NaturalConjugateGradient(SMALL, loss="hinge"),
-            ValueError,
-            "loss must be one of .*softmax.*, got 'hinge'",
-        ),
-        (
-            lambda: NaturalConjugateGradient(SMALL, beta=0.5),
-            ValueError,
-            "beta must be one of .*search.*, got 0.5",
-        ),
-        (
-            lambda: NaturalConjugateGradient(SMALL, solver="lu"),
-            ValueError,
-            "solver must be one of .*minres.*, got 'lu'",
-        ),
-        (
-            lambda: NaturalConjugateGradient(SMALL, damping=0),
-            ValueError,
-            "damping must be a positive number, got 0",
-        ),
-        (
-            lambda: NaturalConjugateGradient(SMALL, tolerance="tiny"),
-            ValueError,
-            "tolerance must be a positive number, got 'tiny'",
-        ),
-        (
-            lambda: NaturalConjugateGradient(SMALL, restart=0),
-            ValueError,
-            "restart must be an integer of at least 1, got 0",
-        ),
-        (
-            lambda: NaturalConjugateGradient(SMALL, evaluations=2),
-            ValueError,
-            "evaluations must be an integer of at least 3, got 2",
-        ),
         (
             lambda: NaturalConjugateGradient(SMALL).minimize(X, CLASS, steps=1.5),
             ValueError,

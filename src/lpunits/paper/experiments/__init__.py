@@ -3,32 +3,15 @@
 from lpunits.paper.register import Register
 from lpunits.paper.report.section import Experiment
 
-EXPERIMENTS = Register(  # first those of the paper, in its order
+# Those of the paper first, in its order. Each is in the module of its name.
+NAMES = (
+    *("fig1", "fig2", "fig3", "fig4ab", "fig4c", "table1", "fixed-p", "table2", "table3", "mnist5"),
+    *("table4", "toy", "mnist", "modern", "gem", "bags", "graphs", "learned-p"),
+)
+EXPERIMENTS = Register(
     "experiment",
     Experiment,
-    {
-        name: f"{__name__}.{module}:EXPERIMENT"
-        for name, module in {
-            "fig1": "fig1",
-            "fig2": "fig2",
-            "fig3": "fig3",
-            "fig4ab": "fig4ab",
-            "fig4c": "fig4c",
-            "table1": "table1",
-            "fixed-p": "fixed_p",
-            "table2": "table2",
-            "table3": "table3",
-            "mnist5": "mnist5",
-            "table4": "table4",
-            "toy": "toy",
-            "mnist": "mnist",
-            "modern": "modern",
-            "gem": "gem",
-            "bags": "bags",
-            "graphs": "graphs",
-            "learned-p": "learned_p",
-        }.items()
-    },
+    {name: f"{__name__}.{name.replace('-', '_')}:EXPERIMENT" for name in NAMES},
 )
 
 

@@ -21,11 +21,7 @@ ONE_LAYER = FeedForward("mnist", hidden=(400,), filters=6, order=3.0, final_mome
 def table1(scale: Scale) -> list[FeedForward]:
     """The nets of Table 1: one layer of 400 units with 6 filters, on each dataset."""
     pentomino = replace(
-        ONE_LAYER,
-        data="pentomino",
-        weight_range=0.02,
-        sparse_inputs=True,
-        momentum=0.9,
+        ONE_LAYER, data="pentomino", weight_range=0.02, sparse_inputs=True, momentum=0.9
     )
     if scale == "paper":
         # With less weight decay the network memorises its 80,000 images (42 % test error). With it
@@ -181,6 +177,17 @@ def modern(scale: Scale) -> FeedForward:
 # Long training, only with Lp units. Most of the dropout is on the output, where it does not
 # disturb the memory, and weight decay prevents memorising the pieces. The networks for JSB are
 # smaller than the paper's, for speed.
+_NOTTINGHAM = Music(
+    "nottingham",
+    window=100,
+    batch=8,
+    dropout=0.1,
+    output_dropout=0.5,
+    weight_decay=0.4,
+    epochs=150,
+    decay="cosine",
+    average=0.995,
+)
 MUSIC = {
     "jsb": Music(
         "jsb",
@@ -197,28 +204,8 @@ MUSIC = {
         decay="cosine",
         average=0.995,
     ),
-    "nottingham": Music(
-        "nottingham",
-        window=100,
-        batch=8,
-        dropout=0.1,
-        output_dropout=0.5,
-        weight_decay=0.4,
-        epochs=150,
-        decay="cosine",
-        average=0.995,
-    ),
-    "musedata": Music(
-        "musedata",
-        window=100,
-        batch=8,
-        dropout=0.1,
-        output_dropout=0.5,
-        weight_decay=0.4,
-        epochs=130,
-        decay="cosine",
-        average=0.995,
-    ),
+    "nottingham": _NOTTINGHAM,
+    "musedata": replace(_NOTTINGHAM, data="musedata", epochs=130),
 }
 # The other networks beside Lp units, in less time. JSB: the best on validation of three full trials
 # that differed in dropout, batch and rate, then of three thresholds. The others: so few epochs want
