@@ -17,17 +17,18 @@ console = Console(highlight=False)
 
 
 def print_rows(
-    head: Sequence[str], rows: Sequence[Sequence[str]], shrinks: str, *, wraps: bool = True
+    head: Sequence[str], rows: Sequence[Sequence[str]], shrinks: str = "", *, wraps: bool = True
 ) -> None:
-    """Print a table. If the window is narrow, the column ``shrinks`` is wrapped or cut."""
+    """Print a table. If the window is narrow, the column ``shrinks`` is wrapped or cut, or all."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     narrow = sum(widths) + 3 * len(head) > console.width
     table = Table(box=box.SIMPLE_HEAD, expand=narrow, show_edge=False)
+    all_wrap = narrow and not shrinks
     for title, width in zip(head, widths, strict=True):
         if title == shrinks and narrow:
             table.add_column(title, ratio=1, no_wrap=not wraps, overflow="ellipsis")
         else:
-            table.add_column(title, no_wrap=True, min_width=width)
+            table.add_column(title, no_wrap=not all_wrap, min_width=None if all_wrap else width)
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -53,7 +54,7 @@ def print_parts(parts: Sequence[Part]) -> None:
             console.print(f"{part.experiment.name}: {part.section.verdict}", markup=False)
         if len(parts) == 1 and not part.section.headlines and part.section.tables:
             table = part.section.tables[0]
-            print_rows(table.head, table.rows, shrinks=table.head[0])
+            print_rows(table.head, table.rows)
     if rows := [h for part in parts for h in part.section.headlines]:
         print_headlines(rows)
 
