@@ -45,8 +45,8 @@ class MLP(nn.Sequential):
             After them, because the values of a norm have a large common mean, which it takes away.
         dropout: Probability to drop a hidden unit; the weights then start smaller.
         input_dropout: Probability to drop an input.
-        noise: Standard deviation of Gaussian noise that training adds to what each hidden layer,
-            and its normalisation, give; beside batch normalisation it may serve instead of dropout.
+        noise: Standard deviation of Gaussian noise that training adds to the outputs of each hidden
+            layer, after its normalisation; with batch normalisation it can replace dropout.
         input_noise: The same for the inputs.
         start: Where centres and biases of ``"lp"``, ``"l2"`` and ``"maxout"`` units start:
             ``"spread"`` or, as in the paper, at ``"zero"`` (:mod:`lpunits.start`).

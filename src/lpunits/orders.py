@@ -62,7 +62,7 @@ class _Range(NamedTuple):
 
         The inverse can miss p by the last digit after rounding, so its neighbours are tried too;
         for a few p in a thousand the bijection skips that very value, and the last digit stays. At
-        the ends of the range, where rho is infinite, it is as far out as it matters.
+        the ends of the range, where rho would be infinite, it is as large as makes a difference.
         """
         eps = torch.finfo(dtype).eps / 4
         below, above = self.bounded

@@ -169,8 +169,8 @@ class LpPool2d(_LpPoolNd):
     As :class:`LpPool1d`. Takes ``(batch, channels, height, width)`` or ``(channels, height,
     width)``; sizes are a number or one for each of the two dimensions. At order 1 and non-negative
     input it is :class:`torch.nn.AvgPool2d`, at order inf :class:`torch.nn.MaxPool2d`.
-    :class:`torch.nn.LPPool2d` has a sum in the place of the mean: for windows of k entries, what it
-    gives is ``k ** (1 / p)`` times as much.
+    :class:`torch.nn.LPPool2d` has a sum instead of the mean: for windows of k entries it gives
+    ``k ** (1 / p)`` times as much.
 
     >>> LpPool2d(channels=8, kernel_size=2)(torch.randn(2, 8, 28, 28)).shape
     torch.Size([2, 8, 14, 14])
@@ -335,7 +335,7 @@ class SegmentLpPool(_Channels):
     ) -> Self:
         """The layer that continues PyG's ``PowerMeanAggregation``, from its p or ``state_dict``.
 
-        It takes absolute values in the place of a clamp to 0 to 100: the same on such input.
+        It takes absolute values instead of a clamp to 0 to 100: the same on such input.
 
         >>> SegmentLpPool.from_power_mean({"p": torch.tensor([1.5, 2.0])}, channels=2)
         SegmentLpPool(channels=2, order=1.5..2, learn_order=True, order_range=(-inf, inf))

@@ -30,9 +30,8 @@ def segment_lp_pool(
 
     .. math:: u_g = \Bigl( \frac{\sum_{i \in g} w_i |z_i|^p}{\sum_{i \in g} w_i} \Bigr)^{1/p}
 
-    Which group a row of z belongs to is said by ``index``, in any order; or rows of a group are
-    neighbours, and group g has those from ``offsets[g]`` to ``offsets[g + 1]``. An empty group
-    gives 0.
+    ``index`` gives the group of each row of z, in any order. Or the rows of a group are neighbours:
+    group g has those from ``offsets[g]`` to ``offsets[g + 1]``. An empty group gives 0.
 
     >>> z = torch.tensor([[3.0, 0.0], [7.0, 1.0], [4.0, 0.0]])
     >>> segment_lp_pool(z, 2, torch.tensor([0, 2, 0]))
@@ -48,8 +47,8 @@ def segment_lp_pool(
         p: The order: a number from -inf to inf, or a tensor that broadcasts to the result.
         index: The group of each row, integers from 0.
         offsets: Where groups begin, and where the last one ends.
-        num_segments: How many groups an ``index`` has; by default as many as it names. A compiled
-            graph has to be told.
+        num_segments: How many groups an ``index`` has; by default as many as it names. Compiled
+            graphs need it.
         dim: The dimension of z that the rows are along.
         weight: How much each entry counts, not negative; broadcasts to z.
     """

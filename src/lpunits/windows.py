@@ -63,7 +63,7 @@ def lp_pool2d(
     r"""Windows over two dimensions: :math:`u = (\mathrm{mean}_{window} |z|^{p_c})^{1/p_c}`.
 
     As :func:`lp_pool1d`, with a number or one for each of the two dimensions.
-    :func:`torch.nn.functional.lp_pool2d` has a sum in the place of the mean: for windows of k
+    :func:`torch.nn.functional.lp_pool2d` has a sum instead of the mean: for windows of k
     entries it gives ``k ** (1 / p)`` times as much.
 
     >>> z = torch.randn(2, 3, 8, 8)

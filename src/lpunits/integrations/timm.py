@@ -47,8 +47,8 @@ class LpAdaptivePool2d(SelectAdaptivePool2d):  # type: ignore[misc]
 def with_lp_pool(model: Model, **options: Unpack[OrderOptions]) -> Model:
     """Replace the global average or max pooling of a network by one with learned orders.
 
-    In place; returns the network. Call it behind ``reset_classifier``, which makes the pooling
-    anew, and before an optimiser is made, so that it sees the orders.
+    In place; returns the network. Call it after ``reset_classifier``, which replaces the pooling,
+    and before the optimiser is made, so that it gets the orders.
 
     >>> import timm  # doctest: +SKIP
     >>> net = with_lp_pool(timm.create_model("resnet18", num_classes=10))  # doctest: +SKIP

@@ -19,12 +19,12 @@ streamed, in chunks. Forward this takes one read, as the sum is rescaled when a 
 up; backward one for the sum and one for the gradient, which may find z in the cache.
 
 The gradients of p and center are added up in registers over the rows of the batch that a program
-walks through, and what the programs found by torch, in a fixed order and without atomics: the same
+walks through; torch adds the sums of the programs, in a fixed order and without atomics: the same
 bits every time, as long as the autotuner's choice is the same, which it makes once per process and
 bucket of shapes. These partial sums are at most 1/8 of the size of z, or 64 Ki values. There are as
 many as z has, though, if p or center vary along the batch, and for centers of streamed groups.
 
-Broadcasts of p and center are read through their strides. Where these cannot be had (for a center
+Broadcasts of p and center are read through their strides. Where that is impossible (for a center
 that varies with the width of an image but not with its height, say), they are copied, p to the size
 of the result and center to that of z.
 
@@ -326,11 +326,6 @@ def _launch(kernel: Any, layout: _Layout, lanes: int, z: Tensor, *others: Tensor
             UNITS=units, CHUNK=chunk, HELD=layout.held,
             WORK=tl.float64 if z.dtype == torch.float64 else tl.float32, enable_fp_fusion=True,
         )  # fmt: skip
-
-
-def supports(z: Tensor) -> bool:
-    """Whether this kernel serves z: every floating dtype that a GPU computes with."""
-    return z.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def _serves(p: Tensor, weight: Tensor | None) -> bool:

@@ -1,4 +1,4 @@
-"""Logarithm, exponential and sum with all their digits, in Triton, for the kernel in gpu.py.
+"""Logarithm, exponential and sum with all their digits, in Triton, for the kernel in cuda.py.
 
 They are made of additions, products, divisions and bit operations only: the logarithm and the
 exponential of the hardware are approximations, differ from the interpreter's, and have no digits

@@ -14,7 +14,7 @@ With ``b = z - center``, weights w with the sum n, and m, the entry that dominat
 
 ``KL(v) = sum_i v_i ln(n v_i / w_i)`` is how far the shares of the entries are from their weights.
 ``p = inf`` needs no case of its own: ``e^{p l}`` is 1 at the largest entries and 0 elsewhere. Nor
-does p = 0: everything is smooth there, and is taken at 2^-300.
+does p = 0, where everything is smooth: 2^-300 takes its place.
 """
 
 from typing import NamedTuple

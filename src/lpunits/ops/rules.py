@@ -1,4 +1,4 @@
-"""What torch has to know of the operators: shapes of results, derivatives, batching."""
+"""What torch has to know of the operators: shapes of results, and derivatives."""
 
 from collections.abc import Sequence
 from typing import Any
