@@ -43,7 +43,7 @@ class LpLinear(Ordered):
         center: Whether the projections have learned centres ``c``.
         bias: Whether a learned bias is added to each unit after the root; by default with the start
             ``"spread"``. A norm is positive, and a common mean slows the next layer down. That
-            layer could absorb a constant, so the bias adds nothing that a network could not compute.
+            layer could absorb a constant, so a network with it can compute nothing more.
         start: ``"spread"``: centres start from a normal distribution, a bias at minus the mean
             output; ``"zero"``: both start at 0, as in the paper.
         device: Where the parameters live.

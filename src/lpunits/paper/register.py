@@ -3,10 +3,20 @@
 import difflib
 import importlib.metadata
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Generic, TypeVar
 
 Thing = TypeVar("Thing")  # has a name
+
+
+def hint(name: str, known: Collection[str]) -> str:
+    """What a wrong name may have been meant to be, or which names there are.
+
+    >>> hint("Nist", ["mnist", "jsb"]), hint("x", ["mnist", "jsb"])
+    ("did you mean 'mnist'?", 'there are mnist, jsb')
+    """
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
 
 
 class Register(dict[str, Any], Generic[Thing]):
@@ -36,9 +46,7 @@ class Register(dict[str, Any], Generic[Thing]):
     def find(self, name: str) -> Thing:
         """The thing of that name."""
         if name not in self:
-            close = difflib.get_close_matches(str(name).lower(), self, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self)}"
-            raise ValueError(f"unknown {self.kind} {name!r}: {hint}")
+            raise ValueError(f"unknown {self.kind} {name!r}: {hint(name, self)}")
         place = found = self[name]
         if isinstance(place, str):
             try:

@@ -17,6 +17,15 @@ def spread(values: Sequence[float], form: str = ".2f") -> str:
     return f"{mean} ± {format(statistics.stdev(values), form)} (n = {len(values)})"
 
 
+def versus(how: str, others: str) -> str:
+    """What :func:`compare` found, in words.
+
+    >>> versus("lower", "ReLU"), versus("not significantly different", "maxout")
+    ('lower than ReLU', 'not significantly different from maxout')
+    """
+    return f"{how} {'from' if how.endswith('different') else 'than'} {others}"
+
+
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """Whether our mean is ``lower``, ``higher`` or ``not significantly different``.
 

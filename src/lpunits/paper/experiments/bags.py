@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from lpunits import LpPool, param_groups
 from lpunits.paper.report.section import Experiment, Section, Table
-from lpunits.paper.statistics import compare, spread
+from lpunits.paper.statistics import compare, spread, versus
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale, Trial, check_choice
 
@@ -180,8 +180,7 @@ def section(results: Sequence[Result]) -> Section:
             both = (spread(values, ".2%") for values in (errors[pool], train))
             rows.append([decides, POOLS[pool], *both, shown if orders else ""])
         if ours := errors.pop("learned", []):
-            against = [f"{compare(ours, e)} than {POOLS[k]}" for k, e in errors.items()]
-            text = ", ".join(against).replace("different than", "different from")
+            text = ", ".join(versus(compare(ours, e), POOLS[k]) for k, e in errors.items())
             mean = sum(ours) / len(ours)
             sentences.append(
                 f"Where {decides} decides, the error of the learned order is {mean:.2%}"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lpunits import SegmentLpPool, param_groups, segment_lp_pool
 from lpunits.paper.report.figures import COLORS, panels
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
-from lpunits.paper.statistics import compare, spread
+from lpunits.paper.statistics import compare, spread, versus
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale, Trial, check_choice
 
@@ -185,19 +185,18 @@ def section(results: Sequence[Result]) -> Section:
     )
     every = [d for some in away for d in some]
     near = sum(d < 0.1 for d in every)
-    against = "".join(
-        f" Its error is {compare(errors['learned'], e)} than that of {POOLS[pool]}.".replace(
-            "different than", "different from"
-        )
-        for pool, e in errors.items()
-        if pool != "learned"
-    )
-    verdict = (
-        f"Of {len(every)} orders, {near} are found within 0.1; the median distance is {medians}."
-        f"{against}"
-    )
+    learned = errors.pop("learned")
+    sentences = [
+        f"Of {len(every)} orders, {near} are found within 0.1; the median distance is {medians}.",
+        *(
+            f"Its error is {versus(compare(learned, e), f'that of {POOLS[pool]}')}."
+            for pool, e in errors.items()
+        ),
+    ]
     alt = "Learned orders against true orders, a panel for each of the two poolings"
-    return Section(verdict, tables, [Picture("graphs", figure(ours), alt, "All seeds.")])
+    return Section(
+        " ".join(sentences), tables, [Picture("graphs", figure(ours), alt, "All seeds.")]
+    )
 
 
 def figure(results: Sequence[Result]) -> Figure:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from lpunits.paper.report.figures import COLORS, NAMES, QUIET
+from lpunits.paper.report.figures import COLORS, NAMES, QUIET, panels
 from lpunits.paper.report.section import Picture, Section, Table
 from lpunits.paper.statistics import compare, spread
 
@@ -78,10 +78,9 @@ def _table(metric: str, contests: Sequence[Contest]) -> Table:
 def figure(by_metric: Mapping[str, Sequence[Contest]]) -> Figure:
     """A panel for each metric, a line for each dataset: all seeds relative to the mean of Lp."""
     lines = max(map(len, by_metric.values()))
-    fig = Figure(figsize=(10, 1.3 + 0.75 * lines), layout="constrained")
+    fig, drawn = panels(1, len(by_metric), 10 / len(by_metric), 1.3 + 0.75 * lines)
     bars = {}
-    panels = fig.subplots(1, len(by_metric), squeeze=False)[0]
-    for axes, (metric, contests) in zip(panels, by_metric.items(), strict=True):
+    for axes, (metric, contests) in zip(drawn, by_metric.items(), strict=True):
         for line, contest in enumerate(contests):
             base = statistics.fmean(contest.tests["lp"])
             kinds = [kind for kind in NAMES if kind in contest.tests]
@@ -96,6 +95,5 @@ def figure(by_metric: Mapping[str, Sequence[Contest]]) -> Figure:
         axes.set_yticks(range(len(contests)), [contest.data for contest in contests])
         axes.set_ylim(len(contests) - 0.5, -0.5)
         axes.set_xlabel(f"test {metric}, % above that of Lp units")
-        axes.spines[["top", "right"]].set_visible(False)
     fig.legend(bars.values(), bars, loc="outside upper center", ncols=len(bars), frameon=False)
     return fig

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lpunits.paper.report.figures import COLORS, NAMES, order_histograms, panels
 from lpunits.paper.report.summary import Headline, holds, judge
-from lpunits.paper.statistics import compare, spread
+from lpunits.paper.statistics import compare, spread, versus
 from lpunits.paper.training.classification import Training
 from lpunits.paper.training.trial import Result
 
@@ -179,12 +179,7 @@ def against_others(
         if kind != ours:
             how = compare(found[ours], found[kind])
             against.setdefault(how, []).append(NAMES.get(kind, kind))
-    words = {
-        "lower": "lower than",
-        "higher": "higher than",
-        "not significantly different": "not significantly different from",
-    }
-    clauses = [f", {words[how]} {' and '.join(others)}" for how, others in against.items()]
+    clauses = [f", {versus(how, ' and '.join(others))}" for how, others in against.items()]
     return f"On {name} the error of {net} is {statistics.fmean(found[ours]):.2%}{''.join(clauses)}."
 
 

@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from lpunits.paper.report import equal_budgets
 from lpunits.paper.report.equal_budgets import Contest
-from lpunits.paper.report.figures import COLORS, NAMES, QUIET
+from lpunits.paper.report.figures import COLORS, NAMES, QUIET, panels
 from lpunits.paper.report.outcomes import TITLES
 from lpunits.paper.report.parts import Part
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
@@ -198,17 +198,14 @@ def importances(study: Study) -> dict[str, float]:
 def bars(explained: dict[str, dict[str, float]]) -> Figure:
     """A panel for each kind of unit, a bar for each hyperparameter, the most important on top."""
     most = max(map(len, explained.values()))
-    size = (max(7, 3.4 * len(explained)), 0.9 + 0.3 * most)
-    fig = Figure(figsize=size, layout="constrained")
-    panels = fig.subplots(1, len(explained), squeeze=False, sharex=True)[0]
-    for axes, (units, found) in zip(panels, explained.items(), strict=True):
+    width = max(7 / len(explained), 3.4)
+    fig, drawn = panels(1, len(explained), width, 0.9 + 0.3 * most, share="x")
+    for axes, (units, found) in zip(drawn, explained.items(), strict=True):
         names = sorted(found, key=lambda name: found[name])
-        drawn = axes.barh([n.replace("_", " ") for n in names], [found[n] for n in names])
-        for bar in drawn:
-            bar.set_color(COLORS["lp"])
+        labels = [name.replace("_", " ") for name in names]
+        axes.barh(labels, [found[name] for name in names], color=COLORS["lp"])
         axes.set_title(units, loc="left", fontsize=10)
         axes.set_xlabel("importance")
-        axes.spines[["top", "right"]].set_visible(False)
     return fig
 
 
@@ -218,19 +215,20 @@ def slices(family: Sequence[Study]) -> Figure:
     drawn_from = {n: d for trials in done.values() for n, d in trials[0].distributions.items()}
     columns = min(4, len(drawn_from)) or 1
     lines = math.ceil(len(drawn_from) / columns) or 1
-    fig = Figure(figsize=(1 + 2.3 * columns, 0.4 + 2.1 * lines), layout="constrained")
-    panels = fig.subplots(lines, columns, squeeze=False, sharey=True)
-    for axes in panels.flat[len(drawn_from) :]:
+    size = 2.3 + 1 / columns, 2.1 + 0.4 / lines
+    fig, drawn = panels(lines, columns, *size, share="y")
+    for axes in drawn[len(drawn_from) :]:
         axes.set_visible(False)
     for index, (name, distribution) in enumerate(drawn_from.items()):
-        axes = panels.flat[index]
+        axes = drawn[index]
         for kind, trials in done.items():
             places: list[Any] = [t.params[name] for t in trials if name in t.params]
             if not places:  # these units do not have it
                 continue
             if isinstance(distribution, CategoricalDistribution):
                 places = [distribution.choices.index(place) for place in places]
-            values, color = [t.value for t in trials], COLORS.get(kind, QUIET)
+            values: list[Any] = [t.value for t in trials]
+            color = COLORS.get(kind, QUIET)
             axes.plot(places[1:], values[1:], "o", ms=4, mfc="none", color=color)
             axes.plot(places[:1], values[:1], "o", ms=7, color=color, label=NAMES.get(kind, kind))
         if isinstance(distribution, CategoricalDistribution):
@@ -244,12 +242,11 @@ def slices(family: Sequence[Study]) -> Figure:
             axes.minorticks_off()  # their labels would overlap
             axes.set_xlim(ends[0] / 1.2, ends[1] * 1.2)
         axes.set_xlabel(name.replace("_", " "))
-        axes.spines[["top", "right"]].set_visible(False)
         if index % columns == 0:
             axes.set_ylabel(_metric(family[0]))
     if len(family) > 1:
-        shown = (axes.get_legend_handles_labels() for axes in panels.flat)
-        everyone = max(shown, key=lambda drawn: len(drawn[0]))
+        shown = (axes.get_legend_handles_labels() for axes in drawn)
+        everyone = max(shown, key=lambda legend: len(legend[0]))
         fig.legend(*everyone, loc="outside upper left", ncols=len(family), frameon=False)
     return fig
 

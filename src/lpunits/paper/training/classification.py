@@ -135,14 +135,9 @@ class Training(ABC):
         biases = {  # and the gains of a normalisation
             id(p) for name, p in model.named_parameters() if name.endswith("bias") or p.ndim < 2
         }
+        scales = {"order_scale": self.order_scale, "center_scale": self.center_scale}
         groups: list[dict[str, Any]] = []
-        for group in param_groups(
-            model,
-            1.0,
-            order_scale=self.order_scale,
-            center_scale=self.center_scale,
-            weight_decay=self.weight_decay,
-        ):
+        for group in param_groups(model, 1.0, **scales, weight_decay=self.weight_decay):
             group["scale"] = group["lr"]
             if group["name"] != "weights":
                 groups.append(group)

@@ -1,13 +1,13 @@
 """``--set field=value``: the same trials with another value in a field of their configs."""
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Any, get_origin, get_type_hints
 
 import cyclopts
 
+from lpunits.paper.register import hint
 from lpunits.paper.training.trial import Trial
 
 
@@ -28,11 +28,7 @@ def with_settings(trials: Sequence[Trial], settings: Sequence[str]) -> list[Tria
     known = {f.name for trial in trials for f in dataclasses.fields(trial.config)}
     for name, _ in pairs:
         if trials and name not in known:
-            close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = (
-                f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
-            )
-            raise ValueError(f"--set: no trial has a field {name!r}: {hint}")
+            raise ValueError(f"--set: no trial has a field {name!r}: {hint(name, sorted(known))}")
     return [_with_settings(trial, pairs) for trial in trials]
 
 
