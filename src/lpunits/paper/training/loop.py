@@ -28,7 +28,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from lpunits.orders import Ordered
+from lpunits.orders import orders
 from lpunits.paper.data import Dataset, Split
 from lpunits.paper.training import ranks
 from lpunits.paper.training.checkpoint import Part
@@ -281,15 +281,6 @@ def update_average(averages: dict[str, Tensor], model: nn.Module, keep: float) -
     if not averages:
         averages |= {name: t.clone() for name, t in now.items()}
     get_ema_multi_avg_fn(keep)([averages[name] for name in now], list(now.values()), 0)
-
-
-def orders(model: nn.Module) -> dict[str, Tensor]:
-    """The orders of every layer that has some, by the layer's name."""
-    return {
-        name: module.order.detach().clone()
-        for name, module in model.named_modules()
-        if isinstance(module, Ordered)
-    }
 
 
 def finite_orders(model: nn.Module) -> dict[str, Tensor]:
