@@ -7,16 +7,8 @@
   sentence under ``"diverged"``; any exception becomes a record of a failed trial.
 * A **trial** is a config and a seed. Its ``key`` is a hash of both: equal trials of different
   experiments share one record.
-* An **experiment** is one :class:`Experiment` in one file of ``experiments/`` and one line in
-  ``experiments/__init__.py``. ``trials(scale)`` lists its trials; ``section(results)`` turns the
-  records that exist into a :class:`Section`. It gets the results in the order of the trials,
-  finished ones only, never none (unless the experiment has no trials), maybe not all.
-* A **job** (:mod:`lpunits.paper.training.job`) is what a running trial has: ``job.load`` and
-  ``job.save`` for checkpoints, ``job.epoch`` for the progress bar and TensorBoard,
-  ``job.save_model`` for the model.
-
-:mod:`lpunits.paper.search.run` runs trials, :mod:`lpunits.paper.training.records` keeps their
-records, :mod:`lpunits.paper.report.page` makes the page.
+* An experiment (:mod:`lpunits.paper.report.section`) lists trials, and a **job**
+  (:mod:`lpunits.paper.training.job`) is what a running one can use.
 """
 
 import dataclasses
