@@ -8,8 +8,8 @@ import torch
 from configs import IMAGES, SMALL
 
 from lpunits import LpLinear
+from lpunits.orders import orders
 from lpunits.paper.training.job import Job
-from lpunits.paper.training.loop import orders
 
 
 @pytest.mark.parametrize(("hidden", "filters"), [((240, 240), 5), ((400,), 6), ((50, 20, 30), 3)])
