@@ -32,37 +32,20 @@ __all__ = ["batching", "compiled", "decompositions", "layouts", "ops", "plain", 
 def _implement(target: Callable[[], Any], key: str) -> None:
     """Register the functions of a target, which is not imported before it is needed."""
 
-    def forward(
-        z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None = None
-    ) -> Tensor:
+    def forward(*arguments: Any) -> Tensor:
         # Contiguous whatever z is, like the result of the compiled library.
-        return target().forward(z, p, center, dim, weight).contiguous()  # type: ignore[no-any-return]
+        return target().forward(*arguments).contiguous()  # type: ignore[no-any-return]
+
+    def forward_out(*arguments: Any, out: Tensor) -> Tensor:
+        return out.copy_(target().forward(*arguments))
 
     def backward(
-        grad: Tensor,
-        z: Tensor,
-        p: Tensor,
-        center: Tensor | None,
-        dim: int,
-        need_p: bool,
-        need_center: bool,
-        weight: Tensor | None = None,
-        need_weight: bool = False,
+        grad: Tensor, z: Tensor, p: Tensor, center: Tensor | None, dim: int, *rest: Any
     ) -> tuple[Tensor, ...]:
+        need_p, need_center, weight, need_weight, *_ = *rest, None, False  # or their defaults
         needs = (True, need_p, need_center, need_weight)
         dz, *found = target().backward(grad, z, p, center, dim, needs, weight)
         return torch.empty_like(z).copy_(dz), *(p.new_empty(0) if t is None else t for t in found)
-
-    def forward_out(
-        z: Tensor,
-        p: Tensor,
-        center: Tensor | None,
-        dim: int,
-        weight: Tensor | None = None,
-        *,
-        out: Tensor,
-    ) -> Tensor:
-        return out.copy_(target().forward(z, p, center, dim, weight))
 
     def backward_into(
         grad: Tensor, z: Tensor, p: Tensor, dim: int, need_p: bool, dz: Tensor

@@ -31,42 +31,28 @@ def _maybe_front(t: Tensor | None, dim: int | None, info: Any, rank: int) -> Ten
 
 
 def _pool_batched(
-    info: Any,
-    dims: Dims,
-    z: Tensor,
-    p: Tensor,
-    center: Tensor | None,
-    dim: int,
-    weight: Tensor | None = None,
+    info: Any, dims: Dims, z: Tensor, p: Tensor, center: Tensor | None, dim: int, *weight: Any
 ) -> tuple[Tensor, int]:
     rank = len(_shape(z, dims[0]))
     z, p = _front(z, dims[0], info, rank), _front(p, dims[1], info, rank)
     center = _maybe_front(center, dims[2], info, rank)
-    weight = _maybe_front(weight, dims[4] if len(dims) > 4 else None, info, rank)
-    return ops.lp_pool(z, p, center, dim + 1, weight), 0
+    weights = (_maybe_front(w, d, info, rank) for w, d in zip(weight, dims[4:], strict=True))
+    return ops.lp_pool(z, p, center, dim + 1, *weights), 0
 
 
 def _pool_backward_batched(
-    info: Any,
-    dims: Dims,
-    grad: Tensor,
-    z: Tensor,
-    p: Tensor,
-    center: Tensor | None,
-    dim: int,
-    need_p: bool,
-    need_center: bool,
-    weight: Tensor | None = None,
-    need_weight: bool = False,
+    info: Any, dims: Dims, grad: Tensor, z: Tensor, p: Tensor, center: Tensor | None, *rest: Any
 ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+    dim, need_p, need_center, weight, need_weight, *_ = *rest, None, False  # or their defaults
     rank, p_shape = len(_shape(z, dims[1])), _shape(p, dims[2])
     center_shape = torch.Size() if center is None else _shape(center, dims[3])
     grad = _front(grad, dims[0], info, rank - 1)
     z, p = _front(z, dims[1], info, rank), _front(p, dims[2], info, rank)
     center = _maybe_front(center, dims[3], info, rank)
-    weight = _maybe_front(weight, dims[7] if len(dims) > 7 else None, info, rank)
+    if weight is not None:
+        weight = _front(weight, dims[7], info, rank)
     dz, dp, dcenter, by_weight = ops.lp_pool_backward(
-        grad, z, p, center, dim + 1, need_p, need_center, weight, need_weight
+        grad, z, p, center, dim + 1, need_p, need_center, weight, bool(need_weight)
     )
     found = (
         (dz, 0),
@@ -116,14 +102,9 @@ def _group_rows_batched(info: Any, dims: Dims, index: Tensor, num_segments: int)
 
 
 def _segments_batched(
-    info: Any,
-    dims: Dims,
-    z: Tensor,
-    p: Tensor,
-    offsets: Tensor,
-    rows_at: Tensor | None = None,
-    weight: Tensor | None = None,
+    info: Any, dims: Dims, z: Tensor, p: Tensor, offsets: Tensor, *rest: Any
 ) -> tuple[Tensor, int]:
+    rows_at, weight, *_ = *rest, None, None  # or their defaults
     _check_groups(*dims[2:4])
     rank = len(_shape(z, dims[0]))
     z, p = _behind_rows(z, dims[0], info, rank), _behind_rows(p, dims[1], info, rank)
@@ -133,24 +114,16 @@ def _segments_batched(
 
 
 def _segments_backward_batched(
-    info: Any,
-    dims: Dims,
-    grad: Tensor,
-    z: Tensor,
-    p: Tensor,
-    offsets: Tensor,
-    need_p: bool,
-    rows_at: Tensor | None = None,
-    weight: Tensor | None = None,
-    need_weight: bool = False,
+    info: Any, dims: Dims, grad: Tensor, z: Tensor, p: Tensor, offsets: Tensor, *rest: Any
 ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+    need_p, rows_at, weight, need_weight, *_ = *rest, None, None, False  # or their defaults
     _check_groups(dims[3], *dims[5:6])
     rank, p_shape = len(_shape(z, dims[1])), _shape(p, dims[2])
     grad, z, p = (_behind_rows(t, d, info, rank) for t, d in zip((grad, z, p), dims, strict=False))
     if weight is not None:
         weight = _behind_rows(weight, dims[6], info, rank)
     dz, dp, by_weight = ops.lp_pool_segments_backward(
-        grad, z, p, offsets, need_p, rows_at, weight, need_weight
+        grad, z, p, offsets, need_p, rows_at, weight, bool(need_weight)
     )
     dp, at = _batched_gradient(need_p, dp.movedim(1, 0) if need_p else dp, p_shape)
     return (dz, dp, by_weight), (1, at, 1 if by_weight.numel() else None)

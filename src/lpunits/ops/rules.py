@@ -20,31 +20,22 @@ def _maybe(like: Tensor, needed: bool) -> Tensor:
     )
 
 
-def _by_weight(z: Tensor, p: Tensor, weight: Tensor | None, needed: bool) -> Tensor:
+def _by_weight(z: Tensor, p: Tensor, weight: Tensor | None = None, needed: bool = False) -> Tensor:
     """One for each entry of z."""
     work = torch.float64 if z.dtype == torch.float64 else torch.float32
     return p.new_empty(z.shape if needed and weight is not None else 0, dtype=work)
 
 
-def _shape_of_pool(
-    z: Tensor, p: Tensor, center: Tensor | None, dim: int, weight: Tensor | None = None
-) -> Tensor:
+def _shape_of_pool(z: Tensor, p: Tensor, center: Tensor | None, dim: int, *_: Any) -> Tensor:
     return z.new_empty(z.shape[:dim] + z.shape[dim + 1 :])
 
 
 def _shape_of_pool_backward(
-    grad: Tensor,
-    z: Tensor,
-    p: Tensor,
-    center: Tensor | None,
-    dim: int,
-    need_p: bool,
-    need_center: bool,
-    weight: Tensor | None = None,
-    need_weight: bool = False,
+    grad: Tensor, z: Tensor, p: Tensor, center: Tensor | None, dim: int, *rest: Any
 ) -> tuple[Tensor, ...]:
+    need_p, need_center, *weight = rest
     dcenter = p.new_empty(0) if center is None else _maybe(center, need_center)
-    return torch.empty_like(z), _maybe(p, need_p), dcenter, _by_weight(z, p, weight, need_weight)
+    return torch.empty_like(z), _maybe(p, need_p), dcenter, _by_weight(z, p, *weight)
 
 
 def _shape_of_pool_nd(z: Tensor, p: Tensor, *windows: Any) -> Tensor:
@@ -62,27 +53,14 @@ def _shape_of_group_rows(index: Tensor, num_segments: int) -> tuple[Tensor, Tens
     return index.new_empty(num_segments + 1), torch.empty_like(index)
 
 
-def _shape_of_pool_segments(
-    z: Tensor,
-    p: Tensor,
-    offsets: Tensor,
-    rows_at: Tensor | None = None,
-    weight: Tensor | None = None,
-) -> Tensor:
+def _shape_of_pool_segments(z: Tensor, p: Tensor, offsets: Tensor, *_: Any) -> Tensor:
     return z.new_empty((offsets.shape[0] - 1, *z.shape[1:]))
 
 
 def _shape_of_pool_segments_backward(
-    grad: Tensor,
-    z: Tensor,
-    p: Tensor,
-    offsets: Tensor,
-    need_p: bool,
-    rows_at: Tensor | None = None,
-    weight: Tensor | None = None,
-    need_weight: bool = False,
+    grad: Tensor, z: Tensor, p: Tensor, offsets: Tensor, need_p: bool, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(z), _maybe(p, need_p), _by_weight(z, p, weight, need_weight)
+    return torch.empty_like(z), _maybe(p, need_p), _by_weight(z, p, *rest[1:])
 
 
 def _shape_of_dropout(x: Tensor, rate: float, seed: int) -> Tensor:
