@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lpunits.paper.data.music import HIGHEST, LOWEST
 from lpunits.paper.training.likelihood import KEYS
 
-TICKS = 480  # per quarter note
+TICKS, STEPS_PER_QUARTER = 480, 2
 VELOCITY = 80
 MOST_STEPS = 100_000
 
@@ -54,16 +54,13 @@ def sample(
     return torch.cat(frames[1:])
 
 
-def write_midi(
-    path: Path, roll: Tensor, *, tempo: float = 120.0, steps_per_quarter: int = 2
-) -> None:
+def write_midi(path: Path, roll: Tensor, *, tempo: float = 120.0) -> None:
     """Write a piano roll as a standard MIDI file; a note in adjacent steps is held.
 
     Args:
         path: The file to write.
         roll: (steps, 88), of 0 and 1.
         tempo: Quarter notes per minute.
-        steps_per_quarter: How many steps are one quarter note.
     """
     import mido
 
@@ -75,7 +72,7 @@ def write_midi(
     track = mido.MidiTrack()
     file.tracks.append(track)
     track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(tempo)))
-    step, waiting = TICKS // steps_per_quarter, 0
+    step, waiting = TICKS // STEPS_PER_QUARTER, 0
     silence = torch.zeros(1, KEYS, dtype=torch.bool)
     frames = torch.cat([silence, roll.bool(), silence])
     for before, now in itertools.pairwise(frames):
@@ -87,7 +84,7 @@ def write_midi(
     file.save(path)
 
 
-def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
+def read_midi(path: Path) -> Tensor:
     """The piano roll of a MIDI file, (steps, 88); times are rounded to the nearest step.
 
     Raises ValueError for a note outside the keyboard.
@@ -101,7 +98,7 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
         raise ValueError(f"{path}: there is no such file") from error
     except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"{path}: a damaged MIDI file ({error})") from error
-    step = file.ticks_per_beat / steps_per_quarter
+    step = file.ticks_per_beat / STEPS_PER_QUARTER
     now, sounding = 0, dict[int, int]()
     notes: list[tuple[int, int, int]] = []
     for message in messages:
