@@ -60,8 +60,8 @@ def holds(statement: bool) -> Verdict:
 
 
 def write(headlines: Sequence[Headline], folder: Path) -> Path:
-    """Write the summary to ``folder``."""
-    rows = ",\n".join(json.dumps(asdict(h), ensure_ascii=False, indent=1) for h in headlines)
+    """Write the summary to ``folder``, a row in a line."""
+    rows = ",\n".join(json.dumps(asdict(h), ensure_ascii=False) for h in headlines)
     path = folder / FILE
     write_atomically(path, f"[\n{rows}\n]\n".encode())
     return path
