@@ -5,6 +5,7 @@ user's cache folder. Only :func:`fetch` downloads. Arrays that are slow to parse
 kept in the cache folder by :func:`cached`.
 """
 
+import gzip
 import hashlib
 import os
 import warnings
@@ -143,25 +144,18 @@ def check_sha256(
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """The content of a plain or gzip file, which may have at most ``limit`` bytes."""
-    too_long = DataError(f"{path}: the file holds more than the {limit} bytes that are expected")
-    if path.stat().st_size > limit + limit // 100 + 1024:  # gzip makes random bytes a little longer
-        raise too_long
-    data, parts, room = path.read_bytes(), [], limit
-    if data[:2] != b"\x1f\x8b":
-        parts, room, data = [data], limit - len(data), b""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
     try:
-        while data and room >= 0:  # a gzip file may have several members
-            member = zlib.decompressobj(wbits=31)
-            parts.append(member.decompress(data, room + 1))
-            room -= len(parts[-1])
-            if room >= 0 and not member.eof:
-                raise DataError(f"{path}: the gzip file ends too early")
-            data = member.unused_data
-    except zlib.error as error:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            data = file.read(limit + 1)
+    except EOFError as error:
+        raise DataError(f"{path}: the gzip file ends too early") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the gzip file is damaged ({error})") from error
-    if room < 0:
-        raise too_long
-    return b"".join(parts)
+    if len(data) > limit:
+        raise DataError(f"{path}: the file holds more than the {limit} bytes that are expected")
+    return data
 
 
 def cached(name: str, key: str, build: Callable[[], Arrays]) -> Arrays:
