@@ -2,7 +2,6 @@
 
 import base64
 import functools
-import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
+import torch
 from torch import Tensor, nn
 
 from lpunits import LpLinear, MaxoutLinear
@@ -112,6 +111,5 @@ def _kind(first: nn.Module | None, between: list[nn.Module]) -> str | None:
 
 
 def _base64(parts: list[Tensor]) -> str:
-    values = itertools.chain.from_iterable(part.detach().flatten().tolist() for part in parts)
-    data = np.fromiter(values, dtype="<f8").tobytes()
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+    values = torch.cat([part.detach().cpu().double().flatten() for part in parts]).numpy()
+    return base64.urlsafe_b64encode(values.astype("<f8").tobytes()).decode().rstrip("=")

@@ -5,12 +5,12 @@ and does not define its curve; ours is ``curve`` of ``lpunits data``. A second d
 shows whether the findings depend on one curve.
 """
 
-import math
 import statistics
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import binomtest
 
 from lpunits.paper.experiments.plane import curve_net
 from lpunits.paper.report.figures import COLORS, NAMES, panels
@@ -100,18 +100,6 @@ def failures(errors: Sequence[int]) -> int:
     return sum(e > 0 for e in errors)
 
 
-def wilson(failed: int, runs: int) -> tuple[float, float]:
-    """The 95 % confidence interval of a rate, by Wilson's formula.
-
-    >>> [round(end, 3) for end in wilson(0, 10)], [round(end, 3) for end in wilson(5, 10)]
-    ([0.0, 0.278], [0.237, 0.763])
-    """
-    z = statistics.NormalDist().inv_cdf(0.975)
-    middle = (failed + z * z / 2) / (runs + z * z)
-    half = z * math.sqrt(failed * (runs - failed) / runs + z * z / 4) / (runs + z * z)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def needed(runs: Runs, data: str, kind: str) -> int | None:
     """The number of projections from which on no run fails, if there is one."""
     sizes = sorted(size for d, k, size in runs if (d, k) == (data, kind))
@@ -183,7 +171,8 @@ def _draw(axes: Axes, runs: Runs, data: str) -> None:
             continue
         counts = [(failures(runs[data, kind, s]), len(runs[data, kind, s])) for s in sizes]
         rates = [failed / total for failed, total in counts]
-        low, high = zip(*(wilson(*count) for count in counts), strict=True)
+        bands = [binomtest(*count).proportion_ci(method="wilson") for count in counts]
+        low, high = [band.low for band in bands], [band.high for band in bands]
         color = COLORS[kind]
         axes.fill_between(sizes, low, high, color=color, alpha=0.13, lw=0)
         axes.plot(sizes, rates, color=color, marker=MARKERS[kind], lw=2, label=NAMES[kind])
