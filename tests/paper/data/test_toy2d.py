@@ -96,5 +96,5 @@ def test_golden() -> None:
 
 @pytest.mark.parametrize("points", [0, -1, 2.0, True])
 def test_wrong_points(points: object) -> None:
-    with pytest.raises(ValueError, match="points must be an integer of at least 1, got"):
+    with pytest.raises((TypeError, ValueError), match="points must be a positive integer, got"):
         load("curve", points=points)

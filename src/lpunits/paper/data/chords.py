@@ -9,8 +9,9 @@ when that changes. The chords and the melody are random; everything else can be 
 import numpy as np
 from torch import Tensor
 
+from lpunits.arguments import check_sizes
 from lpunits.paper.data import randomness
-from lpunits.paper.data.dataset import Dataset, Info, check_count
+from lpunits.paper.data.dataset import Dataset, Info
 from lpunits.paper.data.music import LOWEST, SPLITS, Roll, music_dataset, pack
 
 SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 11))  # major, harmonic minor
@@ -59,7 +60,7 @@ def load(
     *, train: int = 120, valid: int = 40, test: int = 40, seed: int = 0
 ) -> Dataset[list[Tensor]]:
     """As many generated pieces per split as asked for."""
-    check_count(train=train, valid=valid, test=test)
+    check_sizes(train=train, valid=valid, test=test)
     counts = zip(SPLITS, (train, valid, test), strict=True)
     return music_dataset(CHORDS, pack({p: generate(seed, k, n) for k, (p, n) in enumerate(counts)}))
 

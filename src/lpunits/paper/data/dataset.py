@@ -117,13 +117,6 @@ def split(features: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Split[Tensor
     return Split(torch.from_numpy(features), torch.from_numpy(targets.astype(np.int64)))
 
 
-def check_count(**counts: object) -> None:
-    """Raise an error for a count that is not an integer of at least 1."""
-    for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
-
-
 def check_labels(where: object, labels: npt.NDArray[Any], low: int, high: int) -> None:
     """Raise an error for the first label that is not an integer from ``low`` to ``high``."""
     valid = (labels >= low) & (labels <= high) & (labels == np.floor(labels))  # NaN is invalid

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from lpunits.arguments import check_sizes
 from lpunits.paper.data import randomness
-from lpunits.paper.data.dataset import Dataset, Info, check_count, split
+from lpunits.paper.data.dataset import Dataset, Info, split
 from lpunits.paper.data.sources import arrays_sha256, cached
 
 Bytes = npt.NDArray[np.uint8]
@@ -58,7 +59,7 @@ def load(
         test: The number of test images.
         seed: The random seed; each split has its own random stream.
     """
-    check_count(train=train, valid=valid, test=test)
+    check_sizes(train=train, valid=valid, test=test)
     counts = (train, valid, test)
     arrays = cached("pentomino", f"1 {counts} {seed}", lambda: _generate_all(counts, seed))
     return PENTOMINO.dataset(

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from lpunits.arguments import check_sizes
 from lpunits.paper.data import randomness
-from lpunits.paper.data.dataset import Dataset, Info, check_count, split
+from lpunits.paper.data.dataset import Dataset, Info, split
 from lpunits.paper.data.sources import Arrays, arrays_sha256
 
 Points = npt.NDArray[np.float64]
@@ -95,7 +96,7 @@ def _gaussians(
 def _info(name: str, about: str, size: int, classes: tuple[str, ...], draw: Draw) -> Info:
     def load(*, points: int = size, seed: int = 0) -> Dataset[Tensor]:
         """As many float32 points in each split, from independent random streams of one seed."""
-        check_count(points=points)
+        check_sizes(points=points)
         arrays: Arrays = {}
         for k in range(3):
             values, arrays[f"targets{k}"] = draw(points, seed, k)
