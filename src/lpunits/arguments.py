@@ -1,7 +1,7 @@
 """Checks of arguments: one sentence names the argument, what was given and what is expected."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Real
 
 import torch
@@ -26,6 +26,12 @@ def check_sizes(**sizes: int) -> None:
             raise TypeError(f"{name} must be a positive integer, got {size!r}")
         if size < 1:
             raise ValueError(f"{name} must be a positive integer, got {size}")
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Raise ValueError unless the value is one of several."""
+    if value not in tuple(choices):
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def check_device(name: str, t: Tensor, z: Tensor) -> None:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from lpunits.arguments import check_floating, check_sizes
+from lpunits.arguments import check_choice, check_floating, check_sizes
 from lpunits.functional import lp_pool, maxout
 from lpunits.orders import Ordered, Orders
-from lpunits.start import Statistics, check_start, draw_, spread, spread_, statistics
+from lpunits.start import STARTS, Statistics, draw_, spread, spread_, statistics
 
 
 class LpLinear(Ordered):
@@ -74,7 +74,7 @@ class LpLinear(Ordered):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(in_features=in_features, units=units, filters=filters)
-        check_start(start)
+        check_choice("start", start, STARTS)
         super().__init__(
             units, order, learn_order, device, dtype, shared=shared, order_range=order_range
         )
@@ -163,7 +163,7 @@ class MaxoutLinear(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes(in_features=in_features, units=units, filters=filters)
-        check_start(start)
+        check_choice("start", start, STARTS)
         super().__init__()
         self.in_features, self.units, self.filters = in_features, units, filters
         self.start = start

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lpunits.arguments import check_sizes
+from lpunits.arguments import check_choice, check_sizes
 from lpunits.dropout import Dropout, GaussianNoise
 from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.orders import Orders
@@ -75,9 +75,7 @@ class MLP(nn.Sequential):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if normalization not in NORMALIZATIONS:
-            known = ", ".join(NORMALIZATIONS)
-            raise ValueError(f"normalization must be one of {known}, got {normalization!r}")
+        check_choice("normalization", normalization, NORMALIZATIONS)
         if isinstance(hidden, str) or not isinstance(hidden, Sequence):
             raise TypeError(f"hidden must be a sequence of layer sizes, got {hidden!r}")
         check_sizes(in_features=in_features, classes=classes)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from lpunits.arguments import check_floating, check_sizes
+from lpunits.arguments import check_choice, check_floating, check_sizes
 from lpunits.dropout import Dropout
 from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.orders import Orders
 from lpunits.recurrence import Layer, brief, recur
-from lpunits.start import check_start, keep_changes_
+from lpunits.start import STARTS, keep_changes_
 from lpunits.units import check_layers, slopes, unit_layer
 
 Input = TypeVar("Input", Tensor, PackedSequence)
@@ -110,7 +110,7 @@ class DTRNN(nn.Module):
             raise ValueError(f"dropout must be a probability from 0 to below 1, got {dropout}")
         if dropout_per not in ("step", "sequence"):
             raise ValueError(f"dropout_per must be 'step' or 'sequence', got {dropout_per!r}")
-        check_start(start)
+        check_choice("start", start, STARTS)
         self.input_size, self.hidden_size, self.activation = input_size, hidden_size, activation
         self.batch_first, self.recompute = batch_first, recompute
         self.dropout, self.dropout_per, self.start = dropout, dropout_per, start

@@ -32,12 +32,6 @@ STARTS = ("spread", "zero")
 FEW_INPUTS = 16
 
 
-def check_start(start: str) -> None:
-    """Raise ValueError unless there is such a start."""
-    if start not in STARTS:
-        raise ValueError(f"start must be one of {STARTS}, got {start!r}")
-
-
 def spread(in_features: int) -> float:
     """The standard deviation of centres, in units of that of the projections.
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lpunits.arguments import check_sizes
+from lpunits.arguments import check_choice, check_sizes
 from lpunits.functional import lp_pool
 from lpunits.layers import LpLinear, MaxoutLinear
 from lpunits.ops import ops
@@ -21,8 +21,7 @@ def check_layers(
     name: str, sizes: Sequence[int], activation: str, filters: int | Sequence[int] | None
 ) -> list[int]:
     """Check the sizes of some layers and the kind of their units; returns the filters of each."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    check_choice("activation", activation, ACTIVATIONS)
     if filters is None:
         filters = 1 if activation in ELEMENTWISE else 2
     groups = [filters] * len(sizes) if isinstance(filters, int) else list(filters)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lpunits.arguments import check_choice
 from lpunits.optim.fisher import LOSSES, Fisher
 from lpunits.optim.solvers import conjugate_gradient, minimal_residual, nelder_mead
 
@@ -106,9 +107,9 @@ class NaturalConjugateGradient:
             raise ValueError("model must have parameters that require a gradient, got none")
         size = sum(p.numel() for p in self._parameters)
         solver = ("dense" if size <= DENSE_UP_TO else "cg") if solver is None else solver
-        _check_choice("loss", loss, (*LOSSES,))
-        _check_choice("beta", beta, ("search", "polak-ribiere", "zero"))
-        _check_choice("solver", solver, ("dense", *SOLVERS))
+        check_choice("loss", loss, LOSSES)
+        check_choice("beta", beta, ("search", "polak-ribiere", "zero"))
+        check_choice("solver", solver, ("dense", *SOLVERS))
         for name, number in (("damping", damping), ("tolerance", tolerance)):
             real = isinstance(number, Real) and not isinstance(number, bool)
             if not real or not 0 < number < math.inf:
@@ -387,11 +388,6 @@ class NaturalConjugateGradient:
 
     def _scale_damping(self, factor: float) -> None:
         self.damping = min(max(self.damping * factor, LEAST_DAMPING), MOST_DAMPING)
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
 
 
 def _check_count(name: str, value: object, least: int) -> None:

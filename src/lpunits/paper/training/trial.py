@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from lpunits import arguments
+
 if TYPE_CHECKING:
     from lpunits.paper.training.job import Job
 
@@ -102,8 +104,7 @@ class Result:
 def check_choice(config: Any, **known: Collection[str]) -> None:
     """Raise ValueError if a field is none of its known values."""
     for name, choices in known.items():
-        if (value := getattr(config, name)) not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        arguments.check_choice(name, getattr(config, name), choices)
 
 
 def check_at_least(config: Any, low: int, *names: str) -> None:
