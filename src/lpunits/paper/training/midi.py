@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lpunits.paper.data.music import HIGHEST, LOWEST
 from lpunits.paper.training.likelihood import KEYS
 
-TICKS, STEPS_PER_QUARTER = 480, 2
+TICKS = 480  # per quarter note
 VELOCITY = 80
 MOST_STEPS = 100_000
 
@@ -54,13 +54,16 @@ def sample(
     return torch.cat(frames[1:])
 
 
-def write_midi(path: Path, roll: Tensor, *, tempo: float = 120.0) -> None:
+def write_midi(
+    path: Path, roll: Tensor, *, tempo: float = 120.0, steps_per_quarter: int = 2
+) -> None:
     """Write a piano roll as a standard MIDI file; a note in adjacent steps is held.
 
     Args:
         path: The file to write.
         roll: (steps, 88), of 0 and 1.
         tempo: Quarter notes per minute.
+        steps_per_quarter: How many steps are one quarter note.
     """
     import mido
 
@@ -72,7 +75,7 @@ def write_midi(path: Path, roll: Tensor, *, tempo: float = 120.0) -> None:
     track = mido.MidiTrack()
     file.tracks.append(track)
     track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(tempo)))
-    step, waiting = TICKS // STEPS_PER_QUARTER, 0
+    step, waiting = TICKS // steps_per_quarter, 0
     silence = torch.zeros(1, KEYS, dtype=torch.bool)
     frames = torch.cat([silence, roll.bool(), silence])
     for before, now in itertools.pairwise(frames):
@@ -84,7 +87,7 @@ def write_midi(path: Path, roll: Tensor, *, tempo: float = 120.0) -> None:
     file.save(path)
 
 
-def read_midi(path: Path) -> Tensor:
+def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
     """The piano roll of a MIDI file, (steps, 88); times are rounded to the nearest step.
 
     Raises ValueError for a note outside the keyboard.
@@ -98,7 +101,7 @@ def read_midi(path: Path) -> Tensor:
         raise ValueError(f"{path}: there is no such file") from error
     except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"{path}: a damaged MIDI file ({error})") from error
-    step = file.ticks_per_beat / STEPS_PER_QUARTER
+    step = file.ticks_per_beat / steps_per_quarter
     now, sounding = 0, dict[int, int]()
     notes: list[tuple[int, int, int]] = []
     for message in messages:
