@@ -50,18 +50,24 @@ def check_like_z(name: str, t: Tensor, z: Tensor) -> None:
     check_device(name, t, z)
 
 
+def checked_dim(shape: torch.Size, dim: int) -> int:
+    """The dimension, counted from the front."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise TypeError(f"dim must be an integer, got {dim!r}")
+    if not -len(shape) <= dim < len(shape):
+        raise ValueError(
+            f"dim must be one of the {len(shape)} dimensions of z, which has the shape "
+            f"{tuple(shape)}, got {dim}"
+        )
+    return dim % len(shape)
+
+
 def checked_dims(shape: torch.Size, dim: int | Sequence[int]) -> tuple[int, ...]:
     """The dimensions to pool, from the front, in ascending order."""
     given = (dim,) if isinstance(dim, int) else tuple(dim) if isinstance(dim, Sequence) else None
     if given is None or not all(isinstance(d, int) and not isinstance(d, bool) for d in given):
         raise TypeError(f"dim must be an integer or several, got {dim!r}")
-    for d in given:
-        if not -len(shape) <= d < len(shape):
-            raise ValueError(
-                f"dim must be one of the {len(shape)} dimensions of z, which has the shape "
-                f"{tuple(shape)}, got {d}"
-            )
-    dims = tuple(sorted(d % len(shape) for d in given))
+    dims = tuple(sorted(checked_dim(shape, d) for d in given))
     if not dims or len(set(dims)) < len(dims):
         raise ValueError(f"dim must name each dimension once, and at least one, got {dim!r}")
     for d in dims:

@@ -16,6 +16,7 @@ from lpunits.arguments import (
     check_floating,
     check_like_z,
     check_order_shape,
+    checked_dim,
     checked_dims,
     checked_order,
     checked_weight,
@@ -119,9 +120,7 @@ def maxout(z: Tensor, dim: int = -1) -> Tensor:
     tensor([ 3., -1.])
     """
     check_floating("z", z)
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise TypeError(f"dim must be an integer, got {dim!r}")
-    return z.amax(checked_dims(z.shape, dim))
+    return z.amax(checked_dims(z.shape, checked_dim(z.shape, dim)))
 
 
 class _LpPool(torch.autograd.Function):

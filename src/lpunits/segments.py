@@ -9,6 +9,7 @@ from lpunits.arguments import (
     check_floating,
     check_order_shape,
     check_sizes,
+    checked_dim,
     checked_order,
     checked_weight,
     inside_a_transform,
@@ -53,7 +54,7 @@ def segment_lp_pool(
         weight: How much each entry counts, not negative; broadcasts to z.
     """
     check_floating("z", z)
-    dim = _checked_dim(z, dim)
+    dim = checked_dim(z.shape, dim)
     if (index is None) == (offsets is None):
         given = "neither" if index is None else "both"
         raise ValueError(f"index must be given, or offsets, got {given}")
@@ -96,17 +97,6 @@ def pool_rows(
     if inside_a_transform(z, p, weight):
         return layouts.pool_segments(z, p, offsets, rows_at, weight)
     return ops.lp_pool_segments(z, p, offsets, rows_at, weight)  # type: ignore[no-any-return]
-
-
-def _checked_dim(z: Tensor, dim: int) -> int:
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise TypeError(f"dim must be an integer, got {dim!r}")
-    if not -z.ndim <= dim < z.ndim:
-        raise ValueError(
-            f"dim must be one of the {z.ndim} dimensions of z, which has the shape "
-            f"{tuple(z.shape)}, got {dim}"
-        )
-    return dim % z.ndim
 
 
 def _checked_vector(name: str, t: Tensor, expected: str) -> Tensor:
