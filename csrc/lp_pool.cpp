@@ -244,7 +244,10 @@ template <class T, class S> class Pool {
   }
   template <bool SHARED> bool run_weighted() {
     if constexpr (sizeof(T) == 4) return run_rows<SHARED, 0, true>();
-    else return backward ? PowerMean<SHARED>(c).backward() : PowerMean<SHARED>(c).forward(), false;
+    else {
+      PowerMean<SHARED, sizeof(S) == 8> mean(c);
+      return backward ? mean.backward() : mean.forward(), false;
+    }
   }
   bool run() {
     if (c.weighted) return plan.shared ? run_weighted<true>() : run_weighted<false>();

@@ -13,18 +13,23 @@
 // - G is log(1 + x) of a mean x of terms 2^(p L_i) - 1, each computed as one: G/p has all digits.
 // - D is a sum of terms of the size of (p L_i)^2: D/p^2 has all digits, and is Var(ln |b|) / 2 at 0.
 //
+// The root multiplies the errors of G by 1/p. Where G/p is large, beside a zero or in a wide group, that
+// shows: values that are stored in double precision then have G in twice the digits (twofold.h).
+//
 // Entries without weight have been read as 0. Where p > 0 an entry of 0, and where p < 0 an infinite
 // one, counts in n alone; where p <= 0 an entry of 0 makes the mean 0, with gradients of 0.
 #pragma once
 #include "lp_math.h"
+#include "twofold.h"
 
 namespace {
 
-template <bool SHARED> class PowerMean : Tiles<double, SHARED, 0> {
+// EXACT: values are stored in double precision.
+template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
   using T = double;
   using Base = Tiles<T, SHARED, 0>;
   using typename Base::I, typename Base::V;
-  using Base::c, Base::W, Base::TIED, Base::each_row, Base::get, Base::put, Base::joined;
+  using Base::c, Base::W, Base::TIED, Base::each_row, Base::get, Base::put;
   using Base::weights_of, Base::exp_of_small;
   static constexpr T INFINITE = __builtin_inf(), TINY_ORDER = 0x1p-300, NOWHERE = 1e200;
 
@@ -40,6 +45,12 @@ template <bool SHARED> class PowerMean : Tiles<double, SHARED, 0> {
     V power = {}, less_1 = {}, moment = {}, weight = {};
     void join(const Sums& other) {
       power += other.power, less_1 += other.less_1, moment += other.moment, weight += other.weight;
+    }
+  };
+  struct ExactSums {
+    Twofold power, less_1, weight;
+    void join(const ExactSums& other) {
+      power = power + other.power, less_1 = less_1 + other.less_1, weight = weight + other.weight;
     }
   };
   struct Spread {
@@ -60,8 +71,9 @@ template <bool SHARED> class PowerMean : Tiles<double, SHARED, 0> {
       const Logarithm<T> far = Ratio<T>(all(T(1))).log2(s / n);
       const I near = mean_less_1 > T(-0.25);
       const Root<T> root(p, {near ? V{} : far.whole, near ? log2_1p<T>(mean_less_1) : far.part});
-      const V exponent = exponent_of(m);
-      V u = Power<T>(root.whole, root.part).times(scaled(m), exponent);
+      Logarithm<T> log = {root.whole, root.part};
+      if (EXACT && !backward && any(absolute<T>(p) < 1)) log = exact_root(t, p, m);
+      V u = Power<T>(log.whole, log.part).times(scaled(m), exponent_of(m));
       u = (m == 0) | (m != m) | infinite ? m : u;
       u += get(c.p, t) * 0;  // NaN if p is
       put(c.u, t, infinite ? m : u);
@@ -102,23 +114,75 @@ template <bool SHARED> class PowerMean : Tiles<double, SHARED, 0> {
     return a < Number<T>::MIN_NORMAL ? exponent - 200 : exponent;
   }
 
-  // The sums, and L_i in log: beyond every number where an entry counts in n alone.
-  Sums sum_powers(int t, V p, V m) const {
-    const Ratio<T> ratio(scaled(m));
-    const V exponent = exponent_of(m), nowhere = p < 0 ? all(NOWHERE) : all(-NOWHERE);
-    return this->template add_up<Sums>(t, [&](Sums& sums, T* b, T* log_at) __attribute__((always_inline)) {
-      const V a = absolute<T>(load(b)), w = weights_of(b);
-      const Logarithm<T> parts = ratio.log2(normal(a));
+  // L_i, beyond every number where an entry counts in n alone.
+  struct LogRatio {
+    const Ratio<T> ratio;
+    const V m, p, exponent;
+    LogRatio(V m, V p) : ratio(scaled(m)), m(m), p(p), exponent(exponent_of(m)) {}
+    INLINE Logarithm<T> of(V a) const {
+      const Logarithm<T> log = ratio.log2(normal(a));
       const V shift = a < Number<T>::MIN_NORMAL ? exponent + 200 : exponent;
-      V log = (parts.whole - shift) + parts.part;
-      log = (a == 0) | (a == INFINITE) ? nowhere : log;
-      log = (a == m) | (m == 0) ? V{} : log;
+      const I nowhere = (a == 0) | (a == INFINITE), none = (a == m) | (m == 0);
+      const V whole = nowhere ? (p < 0 ? all(NOWHERE) : all(-NOWHERE)) : log.whole - shift;
+      return {none ? V{} : whole, none | nowhere ? V{} : log.part};
+    }
+  };
+
+  // The sums, and L_i in log.
+  Sums sum_powers(int t, V p, V m) const {
+    const LogRatio ratio(m, p);
+    return this->template add_up<Sums>(t, [&](Sums& sums, T* b, T* log_at) __attribute__((always_inline)) {
+      const V w = weights_of(b);
+      const Logarithm<T> parts = ratio.of(absolute<T>(load(b)));
+      const V log = parts.whole + parts.part;
       const Power<T> power(p * log);
       const V value = w * power.times(all(T(1)));
       sums.power += value, sums.less_1 += w * power.less_1, sums.weight += w;
       sums.moment += value * log;
       store(log_at, log);
     });
+  }
+
+  // G/p in two parts, whose error is that of rounding G/p, not 1/p times that of G.
+  Logarithm<T> exact_root(int t, V p, V m) const {
+    const LogRatio ratio(m, p);
+    const V p1 = as<V>(as<I>(p) & Number<T>::FIRST_DIGITS), p2 = p - p1;
+    const ExactSums sums = this->template add_up<ExactSums>(t, [&](ExactSums& sums, T* b, T*) {
+      const Twofold w = {weights_of(b)};
+      const Logarithm<T> log = ratio.of(absolute<T>(load(b)));
+      V first = p1 * log.whole, second = p2 * log.whole + p * log.part;
+      const I nothing = first + second < -Power<T>::MOST;
+      first = nothing ? all(-Power<T>::MOST) : first, second = nothing ? V{} : second;
+      const V exponent = rounded(first + second);
+      const Twofold less_1 = w * Twofold::sum(first - exponent, second).exp2_less_1();
+      const Twofold power = (w + less_1).times_two_to(exponent), far = power + Twofold{-w.high};
+      const I near = exponent == 0;
+      sums.join({power, {near ? less_1.high : far.high, near ? less_1.low : far.low}, w});
+    });
+    Twofold n = joined(sums.weight);
+    n.high = n.high == 0 ? all(T(1)) : n.high;
+    const Twofold less_1 = joined(sums.less_1) / n, mean = joined(sums.power) / n;
+    const I near = less_1.high > T(-0.25);
+    const Logarithm<T> far = Ratio<T>(all(T(1))).log2(mean.high);
+    // A first log2, and what it lacks: 2^G 2^-log - 1.
+    const V log = near ? log2_1p<T>(less_1.high) : far.whole + far.part, exponent = rounded(-log);
+    const Twofold rest = mean.times_two_to(exponent) + Twofold{all(T(-1))};
+    const Twofold up = Twofold{-log - exponent}.exp2_less_1();
+    const Twofold down = {near ? less_1.high : rest.high, near ? less_1.low : rest.low};
+    const V lack = (down + up + down * up).high / T(LN2), whole = log / p;
+    const Twofold back = Twofold::product(whole, p);
+    return {whole, ((log - back.high) - back.low + lack) / p};
+  }
+
+  INLINE static V rounded(V x) { return (x + Power<T>::MAGIC) - Power<T>::MAGIC; }
+  using Base::joined;
+  INLINE static Twofold joined(Twofold sum) {
+    for (int half = W / 2; SHARED && half; half /= 2) {
+      Twofold other;
+      for (int k = 0; k < W; ++k) other.high[k] = sum.high[(k + half) % W], other.low[k] = sum.low[(k + half) % W];
+      sum = sum + other;
+    }
+    return sum;
   }
 
   void write_gradients(int t, V p, V m, V u, V n, V mean, const Root<T>& root) const {
