@@ -22,6 +22,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lpunits.ops.twofold import power_mean
+
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 LARGE_ORDER = (
@@ -38,7 +40,11 @@ def forward(
     which the rounding errors of their powers are divided by p again. All else needs double.
     """
     if z.dtype == torch.float64 or weight is not None:
-        return _Mean.of(z, p, center, dim, weight).u.squeeze(dim).to(z.dtype)
+        mean = _Mean.of(z, p, center, dim, weight)
+        u, near_0 = mean.u, ~mean.dead & (mean.p.abs() < 1)
+        if z.dtype == torch.float64 and near_0.any():
+            u = torch.where(near_0, power_mean(mean.b.abs(), mean.m, mean.p, mean.w, dim), u)
+        return u.squeeze(dim).to(z.dtype)
     b = _centered(z, center, torch.float32)
     a = b.abs()
     m = a.amax(dim, keepdim=True)
@@ -152,6 +158,7 @@ class _Mean(NamedTuple):
     p: Tensor
     w: Tensor
     n: Tensor
+    m: Tensor
     l: Tensor  # noqa: E741
     y: Tensor  # p l
     G: Tensor
@@ -184,7 +191,7 @@ class _Mean(NamedTuple):
         root = (G / p / 2).exp()
         u = torch.where(dead, 0, m * root * root)
         outside = (w == 0) | (b == 0) | nowhere | dead
-        return cls(b, p, w, n, l, y, G, u, outside, dead)
+        return cls(b, p, w, n, m, l, y, G, u, outside, dead)
 
     def slopes(self, dim: int) -> tuple[Tensor, Tensor]:
         """du/db and du/dp."""
