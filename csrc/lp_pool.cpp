@@ -79,25 +79,16 @@ template <class T, class S> class Pool {
         if (plan.shared) dp[tile.dp] += c.dp[t];
         else add(group(c.dp, t), dp + tile.dp, plan.dp.lane, tile.count, T(1));
       }
-      for (int64_t i = 0; i < rows(plan, tile.rows); ++i) {
-        const T* row = c.b + (first[t] + i) * W;
-        if (plan.spaces) {  // windows overlap; dz is of the type T
-          const Entry entry = window_entry(plan, tile, places[i]);
-          T* dz = static_cast<T*>(plan.dz.data) + tile.dz + entry.at;
-          if (entry.step == 1 && entry.begin == 0 && entry.end == W)
-            for (int k = 0; k < W; ++k) dz[k] += row[k];
-          else
-            for (int64_t k = entry.begin; k < entry.end; ++k) dz[k * entry.step] += row[k];
-          continue;
-        }
-        const int64_t entries = entries_of_row(tile, t, i), at = tile.rows_at ? tile.rows_at[i] : i;
-        scatter(row, static_cast<S*>(plan.dz.data) + tile.dz + at * row_step(plan.dz), lane_step(plan.dz), entries);
-        if (plan.dweight.data)
-          scatter(c.log + (row - c.b), static_cast<Parameter*>(plan.dweight.data) + tile.dweight + at * row_step(plan.dweight),
-                  lane_step(plan.dweight), entries);
-        if (plan.dcenter_size)
-          add(row, dcenter + tile.dcenter + i * row_step(plan.dcenter), lane_step(plan.dcenter), entries, T(-1));
+      if (plan.spaces) {
+        add_to_windows(tile, t);
+        continue;
       }
+      write_rows(c.b, static_cast<S*>(plan.dz.data) + tile.dz, plan.dz, tile, t);
+      if (plan.dweight.data) write_rows(c.log, static_cast<Parameter*>(plan.dweight.data) + tile.dweight, plan.dweight, tile, t);
+      if (!plan.dcenter_size) continue;
+      const T* row = c.b + first[t] * W;
+      const int64_t step = row_step(plan.dcenter), lane = lane_step(plan.dcenter), count = rows(plan, tile.rows);
+      for (int64_t i = 0; i < count; ++i) add(row + i * W, dcenter + tile.dcenter + i * step, lane, entries_of_row(tile, t, i), T(-1));
     }
   }
 
@@ -111,6 +102,31 @@ template <class T, class S> class Pool {
     if (!plan.shared) return tile.count;
     return first[t] + i + 1 == first[t + 1] ? last_row[t] : W;
   }
+  // How many rows fill their vectors; they are the first.
+  int64_t whole_rows(const Tile& tile, int t) const {
+    const int64_t count = first[t + 1] - first[t];
+    return plan.shared ? count - (last_row[t] < W) : tile.count == W ? count : 0;
+  }
+  template <class N> void write_rows(const T* entries, N* to, const Operand& of, const Tile& tile, int t) const {
+    const T* from = entries + first[t] * W;
+    const int64_t count = rows(plan, tile.rows), step = row_step(of), lane = lane_step(of);
+    const int64_t whole = tile.rows && lane == 1 ? whole_rows(tile, t) : 0, *const rows_at = tile.rows_at;
+    for (int64_t i = 0; i < whole; ++i) scatter(from + i * W, to + (rows_at ? rows_at[i] : i) * step, 1, W);
+    for (int64_t i = whole; i < count; ++i)
+      scatter(from + i * W, to + (rows_at ? rows_at[i] : i) * step, lane, entries_of_row(tile, t, i));
+  }
+  void add_to_windows(const Tile& tile, int t) const {  // they overlap; dz is of the type T
+    for (int64_t i = 0; i < tile.rows; ++i) {
+      const T* row = c.b + (first[t] + i) * W;
+      const Entry entry = window_entry(plan, tile, places[i]);
+      T* dz = static_cast<T*>(plan.dz.data) + tile.dz + entry.at;
+      if (entry.step == 1 && entry.begin == 0 && entry.end == W)
+        for (int k = 0; k < W; ++k) dz[k] += row[k];
+      else
+        for (int64_t k = entry.begin; k < entry.end; ++k) dz[k * entry.step] += row[k];
+    }
+  }
+
   // Numbers per group.
   T* group(T* of, int t) const { return plan.shared ? of + t : of + t * W; }
   int64_t groups(const Tile& tile) const { return plan.shared ? 1 : tile.count; }
@@ -149,45 +165,56 @@ template <class T, class S> class Pool {
       read_groups(static_cast<const S*>(plan.u.data) + tile.u, plan.u.lane, tile, t, T(0), c.grad);
     if (plan.spaces) return read_windows(tile, t);
     if (!tile.rows) return store(c.w + first[t] * W, Vec<T>{}), store(c.b + first[t] * W, Vec<T>{});
+    read_rows(tile, t);
+    if (!c.weighted) return;
+    if (plan.mask) read_weights(static_cast<const bool*>(plan.weight.data), tile, t);
+    else read_weights(static_cast<const Parameter*>(plan.weight.data), tile, t);
+  }
+
+  void read_rows(const Tile& tile, int t) {
     const S* z = static_cast<const S*>(plan.z.data) + tile.z;
     const Parameter* center = static_cast<const Parameter*>(plan.center.data);
     if (center) center += tile.center;
+    T* const rows = c.b + first[t] * W;
+    const int64_t count = first[t + 1] - first[t], *const rows_at = tile.rows_at;
     const int64_t z_row = row_step(plan.z), z_lane = lane_step(plan.z);
     const int64_t center_row = row_step(plan.center), center_lane = lane_step(plan.center);
-    const bool plain = z_lane == 1 && (!center || center_lane == 1), weighted = c.weighted;
-    const int64_t* const rows_at = tile.rows_at;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t inside = entries_of_row(tile, t, i), at = rows_at ? rows_at[i] : i;
-      T* row = c.b + (first[t] + i) * W;
-      if (plain && inside == W) {
-        const Vec<T> values = load_as<T>(z + at * z_row);
-        store(row, center ? values - load_as<T>(center + i * center_row) : values);
-      } else {
-        gather<T>(z + at * z_row, z_lane, inside, T(0), row);
-        if (center) {
-          T subtract[W];
-          gather<T>(center + i * center_row, center_lane, inside, T(0), subtract);
-          store(row, load(row) - load(subtract));
-        }
-      }
-      if (!weighted) continue;
-      if (plan.mask) read_weights(static_cast<const bool*>(plan.weight.data), tile, at, inside, row);
-      else read_weights(static_cast<const Parameter*>(plan.weight.data), tile, at, inside, row);
+    const int64_t whole = z_lane == 1 && (!center || center_lane == 1) ? whole_rows(tile, t) : 0;
+    for (int64_t i = 0; i < whole; ++i) {
+      const Vec<T> values = load_as<T>(z + (rows_at ? rows_at[i] : i) * z_row);
+      store(rows + i * W, center ? values - load_as<T>(center + i * center_row) : values);
+    }
+    for (int64_t i = whole; i < count; ++i) {
+      const int64_t inside = entries_of_row(tile, t, i);
+      gather<T>(z + (rows_at ? rows_at[i] : i) * z_row, z_lane, inside, T(0), rows + i * W);
+      if (!center) continue;
+      T subtract[W];
+      gather<T>(center + i * center_row, center_lane, inside, T(0), subtract);
+      store(rows + i * W, load(rows + i * W) - load(subtract));
     }
   }
 
-  // The weights of a row; what has none counts for nothing, whatever it is. A negative one is an error.
-  template <class N> void read_weights(const N* from, const Tile& tile, int64_t at, int64_t count, T* row) {
-    T* to = c.w + (row - c.b);
-    const T one = 1;
-    const int64_t step = lane_step(plan.weight);
-    if (from) from += tile.weight + at * row_step(plan.weight);
-    Vec<T> w;
-    if (from && count == W && step == 1) w = load_as<T>(from);
-    else if (from && count == W && step == 0) w = all(T(read(*from)));
-    else (from ? gather<T>(from, step, count, T(0), to) : gather<T>(&one, 0, count, T(0), to)), w = load(to);
-    store(row, w == 0 ? Vec<T>{} : load(row));
-    store(to, w < 0 ? all(T(__builtin_nan(""))) : w);
+  // What has no weight counts for nothing, whatever it is. A negative weight is an error.
+  template <class N> void read_weights(const N* from, const Tile& tile, int t) {
+    const N one = 1;
+    const bool given = from;
+    from = given ? from + tile.weight : &one;
+    T *const rows = c.b + first[t] * W, *const weights = c.w + first[t] * W;
+    const int64_t count = first[t + 1] - first[t], *const rows_at = tile.rows_at;
+    const int64_t step = given ? row_step(plan.weight) : 0, lane = given ? lane_step(plan.weight) : 0;
+    const int64_t whole = lane == 0 || lane == 1 ? whole_rows(tile, t) : 0;
+    const auto row = [&](int64_t i) { return from + (rows_at ? rows_at[i] : i) * step; };
+    const auto keep = [&](int64_t i, Vec<T> w) __attribute__((always_inline)) {
+      store(rows + i * W, w == 0 ? Vec<T>{} : load(rows + i * W));
+      if constexpr (!std::is_same_v<N, bool>) w = w < 0 ? all(T(__builtin_nan(""))) : w;
+      store(weights + i * W, w);
+    };
+    if (lane) for (int64_t i = 0; i < whole; ++i) keep(i, load_as<T>(row(i)));
+    else for (int64_t i = 0; i < whole; ++i) keep(i, all(T(read(*row(i)))));
+    for (int64_t i = whole; i < count; ++i) {
+      gather<T>(row(i), lane, entries_of_row(tile, t, i), T(0), weights + i * W);
+      keep(i, load(weights + i * W));
+    }
   }
 
   void find_places() {
@@ -238,28 +265,29 @@ template <class T, class S> class Pool {
     }
   }
 
-  template <bool SHARED, int ROWS, bool WEIGHTED = false> bool run_rows() {
+  template <bool SHARED, int ROWS, bool WEIGHTED> bool run_rows() {
     Math<T, SHARED, ROWS, WEIGHTED> math(c);
     return backward ? math.backward() : math.forward();
   }
-  template <bool SHARED> bool run_weighted() {
-    if constexpr (sizeof(T) == 4) return run_rows<SHARED, 0, true>();
-    else {
-      PowerMean<SHARED, sizeof(S) == 8> mean(c);
-      return backward ? mean.backward() : mean.forward(), false;
-    }
-  }
-  bool run() {
-    if (c.weighted) return plan.shared ? run_weighted<true>() : run_weighted<false>();
-    if (plan.shared) return run_rows<true, 0>();
+  template <bool WEIGHTED> bool run_norms() {
+    if (plan.shared) return run_rows<true, 0, WEIGHTED>();
     if constexpr (sizeof(T) == 4)
       if (!plan.offsets) switch (plan.rows) {
-        case 2: return run_rows<false, 2>();
-        case 3: return run_rows<false, 3>();
-        case 4: return run_rows<false, 4>();
-        case 5: return run_rows<false, 5>();
+        case 2: return run_rows<false, 2, WEIGHTED>();
+        case 3: return run_rows<false, 3, WEIGHTED>();
+        case 4: return run_rows<false, 4, WEIGHTED>();
+        case 5: return run_rows<false, 5, WEIGHTED>();
       }
-    return run_rows<false, 0>();
+    return run_rows<false, 0, WEIGHTED>();
+  }
+  template <bool SHARED> bool run_means() {
+    PowerMean<SHARED, sizeof(S) == 8> mean(c);
+    return backward ? mean.backward() : mean.forward(), false;
+  }
+  bool run() {
+    if (!c.weighted) return run_norms<false>();
+    if constexpr (sizeof(T) == 4) return run_norms<true>();
+    else return plan.shared ? run_means<true>() : run_means<false>();
   }
 
   // A tile in double precision, which has half as many lanes.

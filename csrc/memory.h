@@ -1,6 +1,7 @@
 // Where the groups are in memory: numbers of every type, tiles of groups, windows.
 #pragma once
 #include <type_traits>
+#include <utility>
 
 #include "plan.h"
 #include "vectors.h"
@@ -34,9 +35,22 @@ template <> inline bfloat16 rounded<bfloat16, float>(float x) {  // to the neare
   return {uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)};
 }
 
+// Booleans side by side as 0 and 1: each byte as often as a number has bytes. No byte has to leave
+// the 16 bytes in which processors can move them: all of these hold every boolean.
+template <class T, size_t... K> INLINE Vec<T> load_booleans(const bool* from, std::index_sequence<K...>) {
+  typedef uint8_t Bytes __attribute__((vector_size(BYTES)));
+  typedef uint8_t Given __attribute__((vector_size(LANES<T>)));
+  Given given;
+  std::memcpy(&given, from, LANES<T>);
+  const Bytes everywhere = __builtin_shufflevector(given, given, (K % LANES<T>)...);
+  const Bytes spread = __builtin_shufflevector(everywhere, everywhere, (K / 16 * 16 + K / sizeof(T) % 16)...);
+  return as<Ints<T>>(spread) != 0 ? all(T(1)) : Vec<T>{};
+}
+
 // A vector of numbers side by side.
 template <class T, class S> INLINE Vec<T> load_as(const S* from) {
   if constexpr (std::is_same_v<T, S>) return load(from);
+  if constexpr (std::is_same_v<S, bool>) return load_booleans<T>(from, std::make_index_sequence<BYTES>());
   T values[LANES<T>];
   for (int k = 0; k < LANES<T>; ++k) values[k] = T(read(from[k]));
   return load(values);

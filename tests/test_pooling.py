@@ -176,7 +176,18 @@ class TestLayers:
         expected = lp_pool(z.flatten(2), pool.order)
         shape = [1] * len(space) if keepdim else []
         assert_close(pool(z), expected.reshape(3, 4, *shape))
-        assert_close(pool(z[0]), expected[0].reshape(4, *shape))
+        known = GlobalLpPool(4, keepdim=keepdim, spatial=len(space))
+        assert_close(known(z), expected.reshape(3, 4, *shape))
+        assert_close(known(z[0]), expected[0].reshape(4, *shape))
+
+    def test_a_square_image_with_as_many_channels_is_what_the_layer_was_told(self):
+        z = torch.randn(4, 4, 4)
+        assert_close(GlobalLpPool(4, spatial=2)(z), lp_pool(z, 3, dim=(1, 2)))  # one image
+        assert_close(GlobalLpPool(4, spatial=1)(z), lp_pool(z, 3))  # four sequences
+        assert_close(GlobalLpPool(4)(z), lp_pool(z, 3))  # a batch, as always
+        assert_close(GlobalLpPool(4)(z[0]), lp_pool(z[0], 3))  # no room for one
+        with pytest.raises(ValueError, match="spatial=2"):
+            GlobalLpPool(4)(torch.randn(4, 7, 7))  # not by its sizes either
 
     def test_windows_of_layers_are_those_of_functions(self):
         z = torch.randn(2, 3, 9, 8)

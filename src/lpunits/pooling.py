@@ -263,17 +263,34 @@ class GlobalLpPool(_Channels):
     >>> GlobalLpPool(channels=8)(torch.randn(2, 8, 30), lengths=torch.tensor([30, 12])).shape
     torch.Size([2, 8])
 
+    Single images, without a batch, as torch's own layers take them; these know how many dimensions
+    of space there are:
+
+    >>> GlobalLpPool(channels=8, spatial=2)(torch.randn(8, 7, 7)).shape
+    torch.Size([8])
+
     Args:
         channels: Channels of input and output.
         keepdim: Whether the pooled dimensions stay, with size 1.
+        spatial: How many dimensions of space there are. Then the batch may be missing. By default
+            any number, behind a batch.
         options: Orders, device and dtype, as in :class:`~lpunits.orders.Ordered`.
     """
 
+    spatial: int | None = None  # of modules that were pickled without
+
     def __init__(
-        self, channels: int, *, keepdim: bool = False, **options: Unpack[OrderOptions]
+        self,
+        channels: int,
+        *,
+        keepdim: bool = False,
+        spatial: int | None = None,
+        **options: Unpack[OrderOptions],
     ) -> None:
         super().__init__(channels, **options)
-        self.keepdim = keepdim
+        if spatial is not None:
+            check_sizes(spatial=spatial)
+        self.keepdim, self.spatial = keepdim, spatial
 
     @classmethod
     def from_gem(
@@ -294,17 +311,22 @@ class GlobalLpPool(_Channels):
         """``(batch, channels, *space)`` to ``(batch, channels)``, space of any number of dims.
 
         Args:
-            z: The values; ``(channels, *space)`` too, if dimension 1 cannot be the channels.
-            mask: Booleans, which positions count: ``(batch, *space)``, or such as broadcast to z.
+            z: The values. ``(channels, length)`` needs no batch; nor does ``(channels, *space)`` if
+                the layer knows how many dimensions ``spatial`` has.
+            mask: Booleans, which positions count: ``(batch, *space)``, of one dimension less than
+                z, or such as broadcast to z.
             lengths: How many positions of each sequence count, ``(batch,)``.
         """
-        batched = z.ndim > 2 and bool(z.shape[1] == self.channels)  # a trace has tensors there
-        if z.ndim < 2 or not (batched or z.shape[0] == self.channels):
-            raise ValueError(
-                f"input must have channels={self.channels} behind a batch or in front, and at "
-                f"least one dimension of space, got the shape {tuple(z.shape)}"
-            )
+        batched = z.ndim > (2 if self.spatial is None else self.spatial + 1)
         space = z.ndim - 1 - batched
+        known = space > 0 if self.spatial is None else space == self.spatial
+        if not known or z.shape[int(batched)] != self.channels:
+            dims = f"{self.spatial or 'at least 1'} of space"
+            hint = " (images without a batch need spatial=2)" * (self.spatial is None)
+            raise ValueError(
+                f"input must have channels={self.channels} as dimension {int(batched)} and {dims}, "
+                f"got the shape {tuple(z.shape)}{hint}"
+            )
         if isinstance(mask, Tensor) and mask.ndim == z.ndim - 1:
             mask = mask.unsqueeze(int(batched))
         if lengths is not None:

@@ -18,12 +18,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fuzz.truth import assert_gradient, assert_value, gradient_limit, truth
+from fuzz.truth import assert_gradient, assert_value, gradient_limit, truth, value_limit
 from lpunits import lp_pool
 
 SECONDS = float(os.environ.get("LPUNITS_FUZZ", "0"))
 SIZES = [1, 2, 3, 5, 7, 8, 13, 15, 16, 17, 31, 64, 97, 300, 1000]
-ORDERS = [1, 1.0001, 1.5, 2, 3, 10, 64, 65, 1e2, 1e4, 1e6, math.inf]
+NORMS = [1, 1.0001, 1.5, 2, 3, 10, 64, 65, 1e2, 1e4, 1e6, math.inf]
+MEANS = [-math.inf, -1e4, -65, -3, -1, -0.5, -1e-6, 0, 1e-12, 1e-3, 0.1, 0.5, 0.9999]
+ORDERS = MEANS + NORMS
+WEIGHTS = [None, None, None, "mask", "weight", "both", "wide"]
 LAYOUTS = ["contiguous", "permuted", "strided", "expanded", "offset", "channels_last"]
 KINDS = ["normal", "ties", "image", "zeros", "nothing", "wide", 1e-5, 1e-6, 1e-7]
 FULL = [torch.float32, torch.float64]
@@ -68,6 +71,15 @@ class Call:
     dim: int
     grad: Tensor
     threads: int = 1
+    mask: Tensor | None = None
+    weight: Tensor | None = None
+
+    @property
+    def counted(self) -> Tensor | None:
+        """Mask and weight in one."""
+        if self.mask is None or self.weight is None:
+            return self.mask if self.weight is None else self.weight
+        return self.mask * self.weight
 
     def _repr_pretty_(self, printer, cycle: bool) -> None:
         """What Hypothesis prints of a failure: all that can matter but the values."""
@@ -78,10 +90,11 @@ class Call:
 
     def run(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The value, and the gradients of all tensors that require one."""
-        named = {"z": self.z, "p": self.p, "center": self.center}
+        named = {"z": self.z, "p": self.p, "center": self.center, "weight": self.weight}
         wanted = {k: t for k, t in named.items() if isinstance(t, Tensor) and t.requires_grad}
         with threads(self.threads):
-            u = lp_pool(self.z, self.p, center=self.center, dim=self.dim)
+            counts = {"mask": self.mask, "weight": self.weight}
+            u = lp_pool(self.z, self.p, center=self.center, dim=self.dim, **counts)
             assert u.requires_grad == bool(wanted)
             grads = torch.autograd.grad(u, list(wanted.values()), self.grad) if wanted else ()
         return u, dict(zip(wanted, grads, strict=True))
@@ -89,9 +102,10 @@ class Call:
     def check(self) -> None:
         """Value and gradients against the truth."""
         u, grads = self.run()
-        true_u, dz, dp = truth(self.z, self.p, self.center, self.dim, self.grad)
+        arguments = self.z, self.p, self.center, self.dim, self.grad, self.counted
+        true_u, dz, dp, dw = truth(*arguments)
         limit = gradient_limit(self.z.dtype, self.p)
-        assert_value(u, true_u, self.z.dtype)
+        assert_value(u, true_u, self.z.dtype, value_limit(self.z, self.p))
         if "z" in grads:
             assert_gradient("z", grads["z"], self.z, dz, limit)
         if "p" in grads:  # which is not rounded to half precision because z is
@@ -102,6 +116,12 @@ class Call:
             assert_gradient("p", grads["p"], self.p, dp, min(limit, 1e-5), slack)
         if "center" in grads:
             assert_gradient("center", grads["center"], self.center, -dz, limit)
+        if "weight" in grads:
+            dw = dw if self.mask is None else dw * self.mask
+            n = self.counted.detach().double().expand(self.z.shape).sum(self.dim, keepdim=True)
+            size = (true_u * self.grad.double()).abs().unsqueeze(self.dim) / n.where(n > 0, 1)
+            slack = (1e-40 if self.center is None else 4 * 2.0**-53) * size.expand_as(dw)
+            assert_gradient("weight", grads["weight"], self.weight, dw, limit, slack)
 
 
 @st.composite
@@ -175,14 +195,24 @@ def values(
     return scale * sign * (1 - kind * uniform)
 
 
+def weights(kind: str, shape: list[int], seed: int) -> Tensor:
+    """Weights, of which a fifth is 0."""
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+    left = torch.rand(shape, generator=generator) < 0.2
+    return torch.where(left, 0, 10 ** (40 * uniform - 20) if kind == "wide" else 10 * uniform**4)
+
+
 def orders(shape: list[int], kind: str | float, seed: int) -> Tensor:
-    """One order everywhere, a mix of all, or such as are learned."""
+    """One order everywhere, a mix of all, or such as are learned, in two ranges."""
     generator = torch.Generator().manual_seed(seed)
     if kind == "mixed":
         choice = torch.randint(len(ORDERS), shape, generator=generator)
         return torch.tensor(ORDERS, dtype=torch.float64)[choice]
     if kind == "learned":
         return 1 + torch.randn(shape, generator=generator, dtype=torch.float64).exp()
+    if kind == "free":
+        return 2 * torch.randn(shape, generator=generator, dtype=torch.float64) ** 3
     return torch.full(shape, float(kind), dtype=torch.float64)
 
 
@@ -196,7 +226,7 @@ def calls(draw, dtypes: list[torch.dtype], most: int = 70_000) -> Call:
     z = laid_out(z, draw(st.sampled_from(LAYOUTS)), seed)
 
     out = list(z.select(dim, 0).shape)
-    order = draw(st.sampled_from(["mixed", "learned", *ORDERS]))
+    order = draw(st.sampled_from(["mixed", "learned", "free", *ORDERS]))
     p = orders(draw(broadcast_shapes(out)), order, seed + 1)
     p = p.to(draw(st.sampled_from([dtype, torch.float32, torch.float64])))
     p = laid_out(p, draw(st.sampled_from(LAYOUTS)), seed + 1)
@@ -218,7 +248,24 @@ def calls(draw, dtypes: list[torch.dtype], most: int = 70_000) -> Call:
     if dtype != torch.float16 and (scale > 1e30 or kind == "wide"):
         grad = grad * 1e-6  # else the gradient in p, a sum of values, overflows
     grad = laid_out(grad.to(dtype), draw(st.sampled_from(LAYOUTS)), seed + 3)
-    for t in (z, p, center):
+
+    mask = weight = None
+    counts = draw(st.sampled_from(WEIGHTS))
+    if counts in ("mask", "both"):
+        small = draw(broadcast_shapes(shape))
+        mask = torch.rand(small, generator=torch.Generator().manual_seed(seed + 4)) < 0.7
+        mask = laid_out(mask, draw(st.sampled_from(["contiguous", "permuted"])), seed + 4)
+    if counts in ("weight", "both", "wide"):
+        weight = weights(counts, draw(broadcast_shapes(shape)), seed + 5)
+        weight = weight.to(draw(st.sampled_from([torch.float32, torch.float64])))
+        weight = laid_out(weight, draw(st.sampled_from(LAYOUTS)), seed + 5)
+    for t in (z, p, center, weight):
         if isinstance(t, Tensor) and draw(st.integers(0, 3)):
             t.requires_grad_()
-    return Call(z, p, center, dim, grad, threads=draw(st.sampled_from([1, 2])))
+    count = draw(st.sampled_from([1, 2]))
+    call = Call(z, p, center, dim, grad, count, mask, weight)
+    if counts and draw(st.booleans()):  # what is left out may be anything
+        with torch.no_grad():
+            z = torch.where(call.counted.expand(shape) == 0, torch.nan, z)
+        call.z = z.requires_grad_(call.z.requires_grad)
+    return call

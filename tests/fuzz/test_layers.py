@@ -30,7 +30,7 @@ def check(layer: torch.nn.Module, z: Tensor, seed: int, arrange: Arrange, dim: i
     u.backward(grad)
     z64 = z.detach().double().requires_grad_()
     groups, order = arrange(z64, layer.order)
-    true, slope, dp = truth(groups, order, None, dim, grad)
+    true, slope, dp, _ = truth(groups, order, None, dim, grad)
     assert_value(u, true, torch.float32)
     dz, size = (
         torch.autograd.grad(groups, z64, g, retain_graph=True)[0] for g in (slope, slope.abs())
@@ -135,7 +135,7 @@ def test_lp_linear(batch, inputs, units, filters, center, count, seed):
         u.backward(grad)
     weight, flat = layer.weight.detach().double(), x.detach().double().view(-1, inputs)
     z = torch.einsum("bi,fui->bfu", flat, weight)
-    true, dz, dp = truth(z, layer.order, layer.center, 1, grad.view(-1, units))
+    true, dz, dp, _ = truth(z, layer.order, layer.center, 1, grad.view(-1, units))
     assert_value(u, true.view(u.shape), torch.float32)
     if isinstance(layer.rho, torch.nn.Parameter):
         drho = dp * torch.sigmoid(layer.rho.detach().double())
