@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import first_use
 import pooling
 import recurrent
+import segments
 import spatial
 import training_step
 from report import print_table
@@ -106,6 +107,11 @@ REQUIREMENTS = (
     Requirement("ours eager, ours compiled", (OURS,), LAYERS, 1.2, 1, ours=compiled(OURS)),
     Requirement("maxout, both compiled", _compiled(MAXOUTS), UNITS, 1.1, 1, ours=compiled(OURS)),
     Requirement("torch's maxout, like for like", MAXOUTS, (training_step.STEP,), 1.05, 0.85),
+    Requirement("PyG's mean", (segments.MEAN,), (segments.SEGMENTS,), 2, None),
+    Requirement(
+        "PyG's power mean", (segments.POWER_MEAN,), (segments.SEGMENTS,), 1, None, faster=True
+    ),
+    Requirement("no mask", (segments.NO_MASK,), (segments.MASKS,), 1.3, None),
     Requirement("nn.GRU", ("nn.GRU",), (recurrent.SMALL,), 0.6, 0.45),
     Requirement("nn.GRU", ("nn.GRU",), (recurrent.LARGE,), 0.85, 0.7),
     Requirement("first use, library built", (), (first_use.CALL,), 50, 20),

@@ -19,6 +19,7 @@ import readme
 import recurrent
 import report
 import requirements
+import segments
 import spatial
 import training_step
 from timing import BOTH, Result, Settings
@@ -28,6 +29,7 @@ FULL = Settings(seconds=0.2, rounds=5)
 QUICK = Settings(seconds=0.02, rounds=2, shrink=8, compile=False)
 COMPARISONS = {
     "spatial": (spatial.run, "Spatial pooling:"),
+    "segments": (segments.run, "Segments and masks:"),
     "step": (training_step.run, "Training:"),
     "recurrent": (recurrent.run, "Recurrent networks:"),
     "first-use": (first_use.run, "First use:"),

@@ -75,7 +75,7 @@ template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
       if (EXACT && !backward && any(absolute<T>(p) < 1)) log = exact_root(t, p, m);
       V u = Power<T>(log.whole, log.part).times(scaled(m), exponent_of(m));
       u = (m == 0) | (m != m) | infinite ? m : u;
-      u += get(c.p, t) * 0;  // NaN if p is
+      u += (get(c.p, t) + weight) * 0;  // NaN if p is, or a weight; infinite weights have no mean
       put(c.u, t, infinite ? m : u);
       if (backward) write_gradients(t, p, m, u, n, joined(sums.moment) / s, root);
     }

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 import lpunits
 
 pytest.importorskip("matplotlib", reason="needs lpunits[paper]")
+pytest.importorskip("torch_geometric", reason="needs lpunits[pyg]")
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -36,6 +37,7 @@ def test_a_run_prints_its_tables_and_writes_its_files(bench, tmp_path, capsys):
         "Pooling",
         "Growing b",
         "Spatial",
+        "Segments and masks",
         "Training",
         "Where a step's",
         "Recurrent",
@@ -49,6 +51,7 @@ def test_a_run_prints_its_tables_and_writes_its_files(bench, tmp_path, capsys):
     assert {r["question"] for r in found["results"]} == {
         "pooling",
         "spatial",
+        "segments and masks",
         "training step",
         "recurrent",
         "first use",

@@ -288,3 +288,14 @@ def test_foreign_tensors_are_refused_by_the_operator_itself():
         ops.lp_pool(z, p, None, 3)
     with pytest.raises(RuntimeError, match="of one shape"):
         ops.descend_([torch.ones(4)], [torch.ones(2)], [torch.ones(4)], [4], 0.1, 0.9, 0.0, [1.0])
+
+
+@pytest.mark.parametrize("name", ["nd", "nd_backward", "segments", "segments_backward"])
+def test_windows_and_segments_are_plain_torch_on_a_gpu(name):
+    """Which needs none to be known: Triton serves lp_pool alone."""
+    table = torch._C._dispatch_dump_table(f"lpunits::lp_pool_{name}")
+    (gpu,) = (line for line in table.splitlines() if line.startswith("CUDA: "))
+    assert "default backend kernel" in gpu
+    table = torch._C._dispatch_dump_table("lpunits::lp_pool")
+    (gpu,) = (line for line in table.splitlines() if line.startswith("CUDA: "))
+    assert "default backend kernel" not in gpu

@@ -130,9 +130,26 @@ def checked_weight(mask: Tensor | None, weight: Tensor | None, z: Tensor) -> Ten
         return mask
     check_floating("weight", weight)
     check_like_z("weight", weight, z)
-    if can_look_at(weight) and bool((weight < 0).any()):
-        raise ValueError(f"weight must not be negative, got {weight.min().item()}")
-    return weight if mask is None else torch.where(mask, weight, 0)
+    weight = weight if mask is None else torch.where(mask, weight, 0)
+    if can_look_at(weight) and bool((wrong := ~((weight >= 0) & weight.isfinite())).any()):
+        got = weight[wrong][0].item()
+        raise ValueError(f"weight must be finite and not negative, got {got}")
+    return weight
+
+
+def counted_positions(lengths: Tensor, z: Tensor, batched: int) -> Tensor:
+    """Which positions of sequences count: ``(batch, length)``, or ``(length,)`` of one."""
+    if not isinstance(lengths, Tensor) or lengths.dtype not in (torch.int32, torch.int64):
+        got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
+        raise TypeError(f"lengths must be a tensor of integers, got {got}")
+    if z.ndim != 2 + batched or lengths.shape != z.shape[:batched]:
+        raise ValueError(
+            f"lengths must be one for each sequence of (batch, channels, length), got the shape "
+            f"{tuple(lengths.shape)} for z of shape {tuple(z.shape)}"
+        )
+    if can_look_at(lengths) and ((lengths < 0) | (lengths > z.shape[-1])).any():
+        raise ValueError(f"lengths must be from 0 to {z.shape[-1]}, got {lengths.tolist()}")
+    return torch.arange(z.shape[-1], device=z.device) < lengths.unsqueeze(-1)
 
 
 def per_dimension(

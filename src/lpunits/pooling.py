@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, Unpack
 import torch
 from torch import Tensor
 
-from lpunits.arguments import can_look_at, check_sizes
+from lpunits.arguments import check_floating, check_sizes, counted_positions
 from lpunits.functional import lp_pool
 from lpunits.orders import Ordered, OrderOptions
 from lpunits.segments import segment_lp_pool
@@ -83,6 +83,7 @@ class _Spatial(_Channels):
     spatial: ClassVar[int]
 
     def _check(self, z: Tensor) -> None:
+        check_floating("input", z)
         if z.ndim not in (self.spatial + 1, self.spatial + 2):
             raise ValueError(
                 f"input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
@@ -317,6 +318,7 @@ class GlobalLpPool(_Channels):
                 z, or such as broadcast to z.
             lengths: How many positions of each sequence count, ``(batch,)``.
         """
+        check_floating("input", z)
         batched = z.ndim > (2 if self.spatial is None else self.spatial + 1)
         space = z.ndim - 1 - batched
         known = space > 0 if self.spatial is None else space == self.spatial
@@ -330,7 +332,7 @@ class GlobalLpPool(_Channels):
         if isinstance(mask, Tensor) and mask.ndim == z.ndim - 1:
             mask = mask.unsqueeze(int(batched))
         if lengths is not None:
-            counted = _positions(lengths, z, int(batched)).unsqueeze(int(batched))
+            counted = counted_positions(lengths, z, int(batched)).unsqueeze(int(batched))
             mask = counted if mask is None else mask & counted
         dims = tuple(range(-space, 0))
         order = self.order.reshape(-1, *[1] * space) if self.keepdim else self.order
@@ -375,6 +377,7 @@ class SegmentLpPool(_Channels):
         weight: Tensor | None = None,
     ) -> Tensor:
         """``(rows, ..., channels)`` to ``(segments, ..., channels)``."""
+        check_floating("input", z)
         if z.ndim < 2 or z.shape[-1] != self.channels:
             raise ValueError(
                 f"input must have rows in front and channels={self.channels} as its last "
@@ -394,18 +397,3 @@ def _order_in(source: float | Tensor | Mapping[str, Tensor]) -> dict[str, Any]:
     order = torch.as_tensor(source).detach().flatten().tolist()
     one = len(order) == 1
     return {"order": order[0] if one else order, "shared": one}
-
-
-def _positions(lengths: Tensor, z: Tensor, batched: int) -> Tensor:
-    """Which positions of sequences count: ``(batch, length)``, or ``(length,)`` of one."""
-    if not isinstance(lengths, Tensor) or lengths.dtype not in (torch.int32, torch.int64):
-        got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
-        raise TypeError(f"lengths must be a tensor of integers, got {got}")
-    if z.ndim != 2 + batched or lengths.shape != z.shape[:batched]:
-        raise ValueError(
-            f"lengths must be one for each sequence of (batch, channels, length), got the shape "
-            f"{tuple(lengths.shape)} for z of shape {tuple(z.shape)}"
-        )
-    if can_look_at(lengths) and ((lengths < 0) | (lengths > z.shape[-1])).any():
-        raise ValueError(f"lengths must be from 0 to {z.shape[-1]}, got {lengths.tolist()}")
-    return torch.arange(z.shape[-1], device=z.device) < lengths.unsqueeze(-1)

@@ -247,10 +247,12 @@ def calls(draw, dtypes: list[torch.dtype], most: int = 70_000) -> Call:
     grad = values("normal", out, 0, 1, dtype, seed + 3)
     if dtype != torch.float16 and (scale > 1e30 or kind == "wide"):
         grad = grad * 1e-6  # else the gradient in p, a sum of values, overflows
+    counts = draw(st.sampled_from(WEIGHTS))
+    if dtype != torch.float16 and counts == "wide":
+        grad = grad * 1e-25  # the same for the gradient in weights, which are small
     grad = laid_out(grad.to(dtype), draw(st.sampled_from(LAYOUTS)), seed + 3)
 
     mask = weight = None
-    counts = draw(st.sampled_from(WEIGHTS))
     if counts in ("mask", "both"):
         small = draw(broadcast_shapes(shape))
         mask = torch.rand(small, generator=torch.Generator().manual_seed(seed + 4)) < 0.7
