@@ -1,12 +1,17 @@
 """Checkpoints put everything back, bit by bit, and are whole or not there."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from lpunits import MLP
 from lpunits.optim import SGD
+from lpunits.paper.training import sealed
 from lpunits.paper.training.checkpoint import restore, save
+from lpunits.paper.training.sealed import DamagedError
 
 
 def make(kind, seed=0):
@@ -76,16 +81,76 @@ def test_no_file_is_no_checkpoint(tmp_path):
 def test_a_damaged_file_is_told_and_never_unpickled(damage, tmp_path):
     path = tmp_path / "a"
     path.write_bytes(damage)
-    with pytest.raises(ValueError, match=r"a: a damaged checkpoint \(.*remove it to start"):
+    with pytest.raises(
+        DamagedError, match=r"a: damaged: it is not a file that lpunits has written"
+    ):
         restore(path, {"net": nn.Linear(2, 2)})
 
 
-def test_a_checkpoint_of_something_else_is_told(tmp_path):
-    save(tmp_path / "a", {"net": nn.Linear(2, 2)}, {})
-    with pytest.raises(ValueError, match="a checkpoint of model is expected, got one of net"):
-        restore(tmp_path / "a", {"model": nn.Linear(2, 2)})
-    with pytest.raises(ValueError, match=r"a checkpoint of another net .*size mismatch"):
-        restore(tmp_path / "a", {"net": nn.Linear(2, 3)})
+def test_every_50th_byte_of_a_real_checkpoint(tmp_path):
+    path = tmp_path / "a"
+    parts = make("adam")
+    steps(parts, 2)
+    save(path, parts, {"epoch": 2})
+    whole = path.read_bytes()
+    other = make("adam", seed=1)
+    before = contents(other)
+    for place in range(0, len(whole), 50):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedError, match="a: damaged: "):
+            restore(path, other)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DamagedError, match="a: damaged: "):
+        restore(path, other)
+    assert contents(other) == before
+
+
+def contents(parts):
+    """All that a checkpoint of the parts would hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        save(Path(folder) / "a", parts, {})
+        return (Path(folder) / "a").read_bytes()
+
+
+def test_a_checkpoint_of_something_else_is_told_and_changes_nothing(tmp_path):
+    path, parts = tmp_path / "a", make("sgd")
+    steps(parts, 2)
+
+    def refused(sentence, changed=parts, change=lambda tensors, facts: None, **options):
+        save(path, changed, {"epoch": 3})
+        tensors, facts = sealed.read(path)
+        change(tensors, facts)
+        sealed.write(path, tensors, facts)
+        mine = make("sgd", seed=1)
+        before = contents(mine)
+        with pytest.raises(DamagedError, match=f"a: a checkpoint of another run: .*{sentence}"):
+            restore(path, mine, **options)
+        assert contents(mine) == before
+
+    def other_momentum(tensors, facts):
+        tensors["optimizer/0/momentum_buffer"] = torch.zeros(3)
+
+    def other_options(tensors, facts):
+        del facts["parts"]["optimizer"]["groups"][0]["lr"]
+
+    def no_parts(tensors, facts):
+        facts["parts"] = [1, 2]
+
+    def short_generator(tensors, facts):
+        tensors["dropout/state"] = tensors["dropout/state"][:9]
+
+    def no(state):
+        raise ValueError(f"epoch {state['epoch']}")
+
+    refused("it is one of model, expected is one of batches, best", {"model": parts["model"]})
+    refused("size mismatch", parts | {"model": MLP(6, [4], 3, filters=2)})
+    refused(r"momentum_buffer of the optimizer has the shape \(3,\)", change=other_momentum)
+    refused("its optimizer has other options", change=other_options)
+    refused("'list' object has no", change=no_parts)
+    refused("RNG state", change=short_generator)
+    refused("epoch 3", check=no)
 
 
 def test_a_checkpoint_that_belongs_to_something_else_is_left_alone(tmp_path):

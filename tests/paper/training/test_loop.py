@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from lpunits.paper.data import load
+from lpunits.paper.training import sealed
 from lpunits.paper.training.classification import Classification
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.loop import Loop, NotFiniteError
@@ -182,3 +183,69 @@ def test_the_averaged_weights_are_what_is_validated_tested_and_kept(last_epochs,
     found = outcome["last_stage"] if last_epochs else outcome["metrics"]
     assert found["test"]["error"] == error(kept, load("digits").test)
     assert outcome["curve"][-1]["valid_error"] == error(kept, load("digits").valid)
+
+
+def flipped(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def changed(**values):
+    """A checkpoint that was changed by someone who can compute its checksum."""
+
+    def change(path):
+        tensors, facts = sealed.read(path)
+        for name, value in values.items():
+            if name in facts["state"]:
+                facts["state"][name] = value
+            else:
+                tensors[name.replace("_", "/")] = torch.zeros(value)
+        sealed.write(path, tensors, facts)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (flipped, "damaged: its checksum is wrong"),
+        (cut, "damaged: its checksum is wrong"),
+        (changed(epoch=-5), "no run can be at epoch -5 of stage 'first' in this way"),
+        (changed(epoch=1.0), "no run can be at epoch 1.0 of stage 'first' in this way"),
+        (changed(epoch=99), "no run can be at epoch 99 of stage 'first' in this way"),
+        (changed(epoch=1), "no run can be at epoch 1 of stage 'first' in this way"),
+        (changed(stage="middle"), "no run can be at epoch 2 of stage 'middle' in this way"),
+        (changed(stage="last"), "no run can be at epoch 2 of stage 'last' in this way"),
+        (changed(stage=["first"]), "unhashable type"),
+        (changed(choice=None), "'NoneType' object"),
+        (changed(choice={}), "error"),
+        (changed(curve=[1, 2]), "'int' object"),
+        (changed(seconds=-1.0), "it has run for -1.0 seconds"),
+        (changed(best_0=3), "0"),
+        (changed(**{"best_0.weight": (3, 3)}), r"0.weight has the shape (3, 3)"),
+        (changed(**{"model_0.weight": (3, 3)}), "size mismatch for 0.weight"),
+    ],
+)
+def test_a_damaged_checkpoint_is_kept_beside_and_the_trial_starts_over(damage, reason, tmp_path):
+    small = {"data": "curve", "data_options": (("points", 200),), "hidden": (4,)}
+    config = dataclasses.replace(SMALL, **small, epochs=4, last_epochs=2)
+    whole = config.run(0, Job(tmp_path / "whole"))
+    loop = Loop(Classification(config), 0, Job(tmp_path / "stopped"))
+    loop.first_stage_epoch(), loop.first_stage_epoch()
+    damage(loop.job.checkpoint)
+    bad, notes = loop.job.checkpoint.read_bytes(), []
+    job = Job(tmp_path / "stopped", show=lambda progress: notes.append(progress.note))
+    assert config.run(0, job) == whole
+    assert notes[0].startswith(f"{job.checkpoint}: ")
+    assert reason in notes[0]
+    assert notes[0].endswith("; it is kept as checkpoint.damaged, and the trial starts over")
+    assert not any(notes[1:])
+    job.close()
+    left = {path.name: path.read_bytes() for path in job.folder.iterdir()}
+    assert left == {"checkpoint.damaged": bad, "model.safetensors": left["model.safetensors"]}
+    assert left["model.safetensors"] == (tmp_path / "whole" / "model.safetensors").read_bytes()

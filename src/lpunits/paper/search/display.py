@@ -127,6 +127,8 @@ class RunDisplay(Display):
 
     def show(self, trial: Trial, progress: Progress) -> None:
         """Take the progress of a running trial."""
+        if progress.note:
+            self.line(f"{trial.label}: {progress.note}")
         self._running.setdefault(trial.key, _Running(trial)).progress = progress
 
     def finish(self, trial: Trial, record: Record) -> None:

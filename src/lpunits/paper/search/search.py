@@ -186,6 +186,8 @@ class _Driver:
         elif isinstance(message, Progress):
             running.since = running.since or time.monotonic()
             running.progress = message
+            if message.note:
+                self.display.line(f"{running}: {message.note}")
             value = message.values.get(running.trial.config.watched)
             prunes = self.study.plan.sampler == "asha" and message.done < message.total
             if value is not None and prunes and running.asked:

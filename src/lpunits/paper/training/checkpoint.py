@@ -1,7 +1,4 @@
-"""Checkpoints: everything that an interrupted run needs to resume, in one file.
-
-It is a safetensors file whose header holds the rest as JSON; nothing is ever unpickled. It is
-written under another name, synced and renamed: it is complete or does not exist.
+"""Checkpoints: everything that an interrupted run needs to resume, in one sealed file.
 
 ``parts`` are saved, and restored in place: modules, optimisers (state and parameter groups),
 generators (dropout draws from ``torch.default_generator``) and dicts of tensors.
@@ -17,22 +14,22 @@ generators (dropout draws from ``torch.default_generator``) and dicts of tensors
 True
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lpunits.paper.files import write_atomically
+from lpunits.paper.training import sealed
+from lpunits.paper.training.sealed import DamagedError
 
 __all__ = ["Part", "restore", "save"]
 
 Part = nn.Module | Optimizer | torch.Generator | dict[str, Tensor]
+State = dict[str, Any]
+Content = tuple[dict[str, Tensor], State]  # of a part: its tensors, and what JSON can hold
 
 
 def save(
@@ -46,68 +43,76 @@ def save(
         state: What :func:`restore` returns.
         identity: What the checkpoint belongs to, as JSON holds it.
     """
-    tensors: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {}
-    for name, part in parts.items():
-        if isinstance(part, nn.Module):
-            found = part.state_dict()
-        elif isinstance(part, torch.Generator):
-            found = {"state": part.get_state()}
-        elif isinstance(part, Optimizer):
-            found, plain[name] = _of_optimizer(part)
-        else:
-            found = part
-        # safetensors refuses tensors that share memory, as tied weights do.
-        tensors |= {f"{name}/{key}": t.detach().clone().contiguous() for key, t in found.items()}
-    header = {
-        "json": json.dumps({"plain": plain, "facts": state, "parts": sorted(parts), "of": identity})
+    contents = {name: _content(part) for name, part in parts.items()}
+    tensors = {
+        f"{name}/{key}": t for name, (found, _) in contents.items() for key, t in found.items()
     }
-    write_atomically(path, to_bytes(tensors, header))
+    plain = {name: rest for name, (_, rest) in contents.items()}
+    sealed.write(path, tensors, {"parts": plain, "state": state, "of": identity})
 
 
-def restore(path: Path, parts: Mapping[str, Part], identity: Any = None) -> dict[str, Any] | None:
+def restore(
+    path: Path,
+    parts: Mapping[str, Part],
+    identity: Any = None,
+    check: Callable[[State], None] = lambda state: None,
+) -> State | None:
     """Restore the parts as they were saved, and return the state.
 
     Returns None, and changes nothing, if there is no checkpoint or it belongs to something else.
+    Raises DamagedError, and changes nothing, if the file is damaged, does not fit the parts, or if
+    ``check``, called with the state when the parts are in place, raises an error.
     """
     if not path.exists():
         return None
-    try:
-        with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {})["json"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(
-            f"{path}: a damaged checkpoint ({error}); remove it to start from the beginning"
-        ) from error
-    if header["of"] != identity:
+    tensors, facts = sealed.read(path)
+    if facts.get("of") != identity:
         return None
-    if header["parts"] != sorted(parts):
-        raise ValueError(
-            f"{path}: a checkpoint of {', '.join(sorted(parts))} is expected, "
-            f"got one of {', '.join(header['parts'])}; remove it to start from the beginning"
-        )
-    for name, part in parts.items():
-        prefix = f"{name}/"
-        found = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        try:
-            if isinstance(part, nn.Module):
-                part.load_state_dict(found)
-            elif isinstance(part, torch.Generator):
-                part.set_state(found["state"])
-            elif isinstance(part, Optimizer):
-                _to_optimizer(part, found, header["plain"][name])
-            else:
-                part.clear()
-                part.update(found)
-        except (RuntimeError, KeyError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{path}: a checkpoint of another {name} ({reason})") from error
-    state: dict[str, Any] = header["facts"]
+    before = {
+        name: ({key: t.clone() for key, t in found.items()}, rest)
+        for name, (found, rest) in ((name, _content(part)) for name, part in parts.items())
+    }
+    try:
+        plain, state = facts["parts"], dict(facts["state"])
+        if plain.keys() != parts.keys():
+            expected, found = ", ".join(sorted(parts)), ", ".join(sorted(plain))
+            raise ValueError(f"it is one of {found}, expected is one of {expected}")
+        for name, part in parts.items():
+            prefix = f"{name}/"
+            own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+            _place(part, own, plain[name])
+        check(state)
+    except Exception as error:  # nothing is known of what a file made by hand may hold
+        for name, part in parts.items():
+            _place(part, *before[name])
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DamagedError(f"{path}: a checkpoint of another run: {reason}") from error
     return state
 
 
-def _of_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _content(part: Part) -> Content:
+    if isinstance(part, nn.Module):
+        return part.state_dict(), {}
+    if isinstance(part, torch.Generator):
+        return {"state": part.get_state()}, {}
+    if isinstance(part, Optimizer):
+        return _of_optimizer(part)
+    return dict(part), {}
+
+
+def _place(part: Part, tensors: dict[str, Tensor], plain: State) -> None:
+    if isinstance(part, nn.Module):
+        part.load_state_dict(tensors)
+    elif isinstance(part, torch.Generator):
+        part.set_state(tensors["state"])
+    elif isinstance(part, Optimizer):
+        _to_optimizer(part, tensors, plain)
+    else:
+        part.clear()
+        part.update(tensors)
+
+
+def _of_optimizer(optimizer: Optimizer) -> Content:
     """The tensors in the state of an optimiser, named parameter/entry, and the rest."""
     state = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
@@ -122,7 +127,10 @@ def _of_optimizer(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, An
     return tensors, {"values": values, "groups": state["param_groups"]}
 
 
-def _to_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+def _to_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], plain: State) -> None:
+    options = [group.keys() for group in plain["groups"]]
+    if options != [group.keys() for group in optimizer.param_groups]:
+        raise ValueError("its optimizer has other options")
     state: dict[int, dict[str, Any]] = {}
     for name, value in (tensors | plain["values"]).items():
         index, entry = name.split("/", 1)
@@ -130,5 +138,10 @@ def _to_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], plain: dict[
     optimizer.load_state_dict({"state": state, "param_groups": plain["groups"]})
     for parameter, entries in optimizer.state.items():
         for entry, value in entries.items():  # with the strides of the parameter, for the same bits
-            if isinstance(value, Tensor) and value.shape == parameter.shape:
+            if isinstance(value, Tensor) and value.ndim:
+                if value.shape != parameter.shape:
+                    shapes = (
+                        f"{tuple(value.shape)} for weights of the shape {tuple(parameter.shape)}"
+                    )
+                    raise ValueError(f"the {entry} of the optimizer has the shape {shapes}")
                 entries[entry] = torch.empty_like(parameter).copy_(value)

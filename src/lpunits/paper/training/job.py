@@ -8,6 +8,8 @@ job.save(parts, {"epoch": epoch})    # once an epoch
 job.save_model(model, {"classes": 10})     # the trained weights and facts, with a checksum
 """
 
+import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from lpunits.paper.training import ranks, sealed
-from lpunits.paper.training.checkpoint import Part, restore, save
+from lpunits.paper.training.checkpoint import Part, State, restore, save
+from lpunits.paper.training.sealed import DamagedError
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -32,6 +35,7 @@ class Progress:
     total: int
     text: str
     values: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""  # a sentence that should stay on the screen
 
 
 @dataclass
@@ -72,12 +76,30 @@ class Job:
         """How long the trial has been running, in all processes that worked on it."""
         return self.seconds_before + time.perf_counter() - self._start
 
-    def load(self, parts: Mapping[str, Part]) -> dict[str, Any] | None:
-        """Restore the parts from the last checkpoint and return its state; None: there is none."""
-        state = restore(self.checkpoint, parts, dict(self.identity))
-        if state is not None:
-            self.seconds_before = state.pop("seconds")
-        return state
+    def load(
+        self, parts: Mapping[str, Part], check: Callable[[State], None] = lambda state: None
+    ) -> State | None:
+        """Restore the parts from the last checkpoint and return its state; None: there is none.
+
+        A checkpoint that is damaged, or whose state ``check`` refuses, is kept under another name.
+        """
+
+        def check_all(state: State) -> None:
+            seconds = state.pop("seconds")
+            if type(seconds) is not float or not 0 <= seconds < math.inf:
+                raise ValueError(f"it has run for {seconds!r} seconds")
+            check(state)
+            self.seconds_before = seconds
+
+        try:
+            return restore(self.checkpoint, parts, dict(self.identity), check_all)
+        except DamagedError as error:
+            aside = self.checkpoint.with_suffix(".damaged")
+            if self.writes:
+                os.replace(self.checkpoint, aside)
+            sentence = f"{error}; it is kept as {aside.name}, and the trial starts over"
+            self.show(Progress(0, 1, "", note=sentence))
+            return None
 
     def save(self, parts: Mapping[str, Part], state: Mapping[str, Any]) -> None:
         """Write a checkpoint, from which an interrupted run resumes bit by bit."""

@@ -115,7 +115,8 @@ class Loop:
             "choice": None,  # the best epoch, and its validation metrics
             "chosen": None,  # the metrics of all splits there
             "curve": [],
-        } | (job.load(self.parts) or {})
+        }
+        self.state |= job.load(self.parts, self._check) or {}
         ours = self.data.checksum, self.state
         if ranks.from_rank_0(ours) != ours:
             raise ValueError(
@@ -238,6 +239,28 @@ class Loop:
             {"layer": name, "initial": rounded(self.initial_orders[name]), "final": rounded(p)}
             for name, p in orders(self.model).items()
         ]
+
+    def _check(self, state: dict[str, Any]) -> None:
+        """Raise an error unless this run can resume from a state, and from the parts restored."""
+        last = self.task.last_epochs
+        most = {"first": self.config.epochs, "last": last, "done": last}
+        stage, epoch, choice = state["stage"], state["epoch"], state["choice"]
+        counts = [epoch, state["waited"], state["halved"]]
+        if (
+            state.keys() != self.state.keys()
+            or any(type(count) is not int or count < 0 for count in counts)
+            or epoch > most.get(stage, -1)
+            or (stage == "first" and [r["epoch"] for r in state["curve"]] != [*range(1, epoch + 1)])
+            or isinstance(state["chosen"], dict) != (stage != "first")
+            or not all(isinstance(choice[name], float) for name in self.task.compared)
+        ):
+            raise ValueError(f"no run can be at epoch {epoch!r} of stage {stage!r} in this way")
+        shapes = {name: t.shape for name, t in self.model.state_dict().items()}
+        for name, tensor in [*self.best.items(), *self.averaged.items()]:
+            if tensor.shape != shapes[name]:
+                raise ValueError(f"{name} has the shape {tuple(tensor.shape)}")
+        if self.best.keys() != shapes.keys():
+            raise ValueError("the best weights are not those of this network")
 
     def _is_best(self, metrics: Metrics) -> bool:
         best, names = self.state["choice"], self.task.compared

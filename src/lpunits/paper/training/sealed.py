@@ -3,7 +3,7 @@
 A sealed file is a safetensors file whose header holds the facts as JSON, the sha256 of the whole
 file among them. The checksum is that of the file with 64 zeros in its place.
 
->>> import tempfile
+>>> import tempfile, torch
 >>> path = Path(tempfile.mkdtemp()) / "model.safetensors"
 >>> write(path, {"weight": torch.ones(2)}, {"kind": "Music"})
 >>> read(path)
