@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("cyclopts", reason="needs lpunits[paper]")
+
+from forks import Forks
 
 import lpunits_cli
 
@@ -26,13 +27,11 @@ def command(*tokens: str) -> int:
 
 
 @pytest.fixture(scope="session")
-def forked_cli() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs the command line in forks of itself, see forked_cli.py."""
-    script = Path(__file__).with_name("forked_cli.py")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, str(script)], **pipes, bufsize=0) as process:
-        yield process
-        process.kill()
+def forks() -> Iterator[Forks]:
+    """Runs the command line in forks of one process."""
+    forks = Forks()
+    yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")

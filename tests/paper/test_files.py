@@ -27,7 +27,7 @@ def test_a_failed_write_leaves_the_old_content(
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_leftovers_of_killed_processes_go_after_a_day(tmp_path: Path) -> None:
+def test_leftovers_of_unknown_processes_go_after_a_day(tmp_path: Path) -> None:
     old, young = tmp_path / ".file.1.tmp", tmp_path / ".file.2.tmp"
     for path in (old, young):
         path.touch()
@@ -35,6 +35,34 @@ def test_leftovers_of_killed_processes_go_after_a_day(tmp_path: Path) -> None:
     files.write_atomically(tmp_path / "file", b"new")
     assert not old.exists()
     assert young.exists()
+
+
+@pytest.mark.skipif(not files.this_process().partition("-")[0], reason="needs /proc")
+def test_files_of_processes_that_run_are_left_alone_and_those_of_others_go(tmp_path: Path) -> None:
+    code = f"{LOAD}print(module['this_process'](), flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, files.__file__, ""]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as child:  # type: ignore[call-overload]
+        name = child.stdout.readline().strip()
+        partial = tmp_path / f".model.safetensors.{name}.0.tmp"
+        partial.touch()
+        os.utime(partial, (0, 0))
+        for _ in range(2):
+            files.remove_leftovers(tmp_path)
+            assert partial.exists()
+            assert files.is_alive(name)
+            child.send_signal(signal.SIGSTOP)  # it may run again
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # nobody has asked for its end yet
+        assert files.is_alive(name) is False
+        files.remove_leftovers(tmp_path, "checkpoint")
+        assert partial.exists()
+        files.remove_leftovers(tmp_path)
+        assert not partial.exists()
+    machine, pid, started = files.this_process().split("-")
+    assert files.is_alive(f"{machine}-{pid}-{started}1") is False  # its number is another's now
+    assert files.is_alive(f"{machine}-{'9' * 30}-1") is False
+    assert files.is_alive(f"0{machine}-{pid}-{started}") is None
 
 
 # A child loads files.py alone: importing the whole package would take a second each time.

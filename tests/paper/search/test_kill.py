@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forks import Forks
 
 from lpunits.paper.search.study import Plan, Study, open_storage
 
@@ -25,37 +26,6 @@ DATA = ("data=curve", "data_options=(('points',500),)")
 PLAN = Plan("mnist", "smoke", settings=(*DATA, "epochs=8"), trials=TRIALS)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-
-
-class Forks:
-    """Drivers that have imported everything, see forked_cli.py."""
-
-    def __init__(self, **environment):
-        script = Path(__file__).parents[1] / "forked_cli.py"
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        environment = {**os.environ, **environment}
-        command = [sys.executable, str(script)]
-        self.process = subprocess.Popen(command, **pipes, env=environment, bufsize=0)
-
-    def start(self, *tokens):
-        """The process id of a new driver."""
-        self.process.stdin.write(json.dumps([tokens, os.devnull]).encode() + b"\n")
-        return int(self.process.stdout.readline())
-
-    def wait(self):
-        """The exit code of the driver."""
-        return int(self.process.stdout.readline())
-
-    def close(self):
-        self.process.kill()
-        self.process.communicate()
-
-
-@pytest.fixture(scope="module")
-def forks():
-    forks = Forks()
-    yield forks
-    forks.close()
 
 
 def command(folder, *more, plan=PLAN):
@@ -84,8 +54,7 @@ def outcome(folder, plan=PLAN, url=None):
 @pytest.fixture(scope="module")
 def undisturbed(forks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    forks.start(*command(folder, "--jobs", "2"))
-    assert forks.wait() == 0
+    assert forks.run(*command(folder, "--jobs", "2")) == 0
     trials, winner, found = outcome(folder)
     assert len(found) == TRIALS + 1
     assert len({key for *_, key in trials}) == TRIALS
@@ -177,7 +146,7 @@ def test_drivers_processes_and_ray_workers_are_killed(cluster, undisturbed, tmp_
                 records = tmp_path / "records" / "search"
                 kill(who, driver, "--ray" in engine, records, due, rng)
                 kills += 1
-            assert forks.wait() == (-signal.SIGKILL if who == "driver" else 0)
+            assert forks.wait(driver) == (-signal.SIGKILL if who == "driver" else 0)
     finally:
         forks.close()
     assert kills == KILLS

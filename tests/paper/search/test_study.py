@@ -9,7 +9,8 @@ import sqlalchemy
 from configs import ValleySpace
 from optuna.trial import TrialState
 
-from lpunits.paper.search import spaces, study
+from lpunits.paper.files import StorageError
+from lpunits.paper.search import claims, spaces, study
 from lpunits.paper.search.study import Plan, Study, open_storage
 
 
@@ -77,7 +78,7 @@ def test_a_trial_too_many_is_nobodys_until_more_are_wanted(driver, url):
 
 
 def test_a_claim_passes_to_one_when_its_driver_is_still(driver, url, monkeypatch):
-    monkeypatch.setattr(study, "GRACE", 0.3)
+    monkeypatch.setattr(claims, "GRACE", 0.3)
     dead, *others = (driver(url, 1) for _ in range(3))
     drawn = dead.trial(dead.next_trial())
     assert [one.next_trial() for one in others] == [None, None]
@@ -85,19 +86,19 @@ def test_a_claim_passes_to_one_when_its_driver_is_still(driver, url, monkeypatch
     taken = [(one, asked) for one in others if (asked := one.next_trial()) is not None]
     ((heir, asked),) = taken
     assert heir.trial(asked) == drawn
-    assert dead.heartbeat() == {0}
-    assert heir.heartbeat() == set()
+    assert dead.claims.beat() == {"0"}
+    assert heir.claims.beat() == set()
 
 
 def test_a_driver_that_beats_keeps_its_claim(driver, url, monkeypatch):
-    monkeypatch.setattr(study, "GRACE", 0.3)
+    monkeypatch.setattr(claims, "GRACE", 0.3)
     one, two = driver(url, 1), driver(url, 1)
     assert one.next_trial() is not None
     for _ in range(10):
-        assert one.heartbeat() == set()
+        assert one.claims.beat() == set()
         assert two.next_trial() is None
         time.sleep(0.1)
-    one.release()
+    one.claims.release()
     assert two.next_trial() is not None
 
 
@@ -108,7 +109,7 @@ def test_a_driver_that_dies_amid_its_draws_changes_nothing(driver, tmp_path):
     asked = half.next_trial()
     half.optuna.sampler = half._sampler(0, "mode")
     spaces.ranges(half.space)["mode"].suggest(asked, "mode")
-    half.release()
+    half.claims.release()
     heir = driver(f"sqlite:///{tmp_path / 'b.db'}")
     inherited = heir.next_trial()
     assert inherited.number == 0
@@ -175,7 +176,7 @@ def test_bad_plans(changes, message):
 
 def test_bad_storages(tmp_path):
     def refused(url, message):
-        with pytest.raises(ValueError, match=message) as caught, open_storage(url):
+        with pytest.raises((ValueError, StorageError), match=message) as caught, open_storage(url):
             pass
         return str(caught.value)
 
@@ -191,7 +192,7 @@ def test_tables_may_be_there_in_part(tmp_path):
     """Two drivers begin at once: one finds what the other has made so far."""
     url = f"sqlite:///{tmp_path / 'a.db'}"
     engine = sqlalchemy.create_engine(url)
-    study.CLAIMS.create(engine)
+    claims.TABLE.create(engine)
     engine.dispose()
     with open_storage(url) as storage:
         assert isinstance(storage, optuna.storages.RDBStorage)

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import select
 import signal
 import sys
 import time
@@ -20,13 +19,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs kill -9")
 def live(forks, arguments, folder, seconds=None):
     """Run an experiment; kill it after so many seconds. Its exit code, and how long it lived."""
     places = ["--records", str(folder / "records"), "--work", str(folder / "trials")]
-    command = ["run", *arguments, "--scale", "smoke", *places]
-    forks.stdin.write(json.dumps([command, os.devnull]).encode() + b"\n")
-    process = int(forks.stdout.readline())
+    process = forks.start("run", *arguments, "--scale", "smoke", *places)
     start = time.monotonic()
-    if not select.select([forks.stdout], [], [], seconds)[0]:
+    if forks.wait(process, seconds) is None:
         os.kill(process, signal.SIGKILL)
-    return int(forks.stdout.readline()), time.monotonic() - start
+    return forks.wait(process), time.monotonic() - start
 
 
 def bits(folder):
@@ -40,10 +37,8 @@ def bits(folder):
 @pytest.mark.parametrize(
     ("arguments", "epochs", "most"), [(FEEDFORWARD, 18, 12), (MUSIC, 6, 6)], ids=["digits", "music"]
 )
-def test_killed_runs_resume_and_end_with_the_same_bits(
-    forked_cli, tmp_path, arguments, epochs, most
-):
-    code, seconds = live(forked_cli, arguments, tmp_path / "undisturbed")
+def test_killed_runs_resume_and_end_with_the_same_bits(forks, tmp_path, arguments, epochs, most):
+    code, seconds = live(forks, arguments, tmp_path / "undisturbed")
     assert code == 0
     expected = bits(tmp_path / "undisturbed")
     assert len(expected[0]["curve"]) == epochs
@@ -55,7 +50,7 @@ def test_killed_runs_resume_and_end_with_the_same_bits(
         resumed += len(list(folder.glob("trials/*/checkpoint.safetensors")))
         # Some processes are killed before their first epoch, some would have had time for all.
         moment = rng.uniform(0, seconds) if kills < most else None
-        code, _ = live(forked_cli, arguments, folder, moment)
+        code, _ = live(forks, arguments, folder, moment)
         if code == -signal.SIGKILL:
             kills += 1
             continue

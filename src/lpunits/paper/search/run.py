@@ -1,7 +1,12 @@
-"""Runs the trials that have no record yet: in this process, or several at a time in others."""
+"""Runs the trials that have no record yet: in this process, or several at a time in others.
 
+Several runs on one folder of records share the work: each does the trials that it has claimed, and
+takes the records of the others as they come.
+"""
+
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +16,7 @@ import torch
 from lpunits.paper import data
 from lpunits.paper.files import make_folder
 from lpunits.paper.search import engines
+from lpunits.paper.search.claims import Claims, shared
 from lpunits.paper.search.display import RunDisplay, console, duration
 from lpunits.paper.search.engines import Engine, Lost, Ray, check_jobs, cores, jobs_for
 from lpunits.paper.search.runner import Runner
@@ -20,26 +26,32 @@ from lpunits.paper.training.records import Record, Records
 from lpunits.paper.training.threads import threads_for
 from lpunits.paper.training.trial import Trial
 
+POLL = 1.0  # seconds, between two looks at what other runs have done
 RETRIES = 5  # of a trial on a cluster, whose machines come and go, or in a search
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How many trials had a record before, the new records, and the trials without data."""
+    """How many trials had a record before, the new records, and the trials without data.
+
+    ``others`` are the records that other runs have made meanwhile.
+    """
 
     recorded: int
     new: list[Record]
+    others: list[Record]
     left_out: list[Trial]
 
     @property
     def failed(self) -> list[Record]:
         """The records of trials that raised an exception or whose process died."""
-        return [record for record in self.new if record["status"] == "failed"]
+        return [r for r in self.new + self.others if r["status"] == "failed"]
 
     def __str__(self) -> str:
-        diverged = sum(record["status"] == "diverged" for record in self.new)
+        diverged = sum(record["status"] == "diverged" for record in self.new + self.others)
         counts = {
             "had a record": self.recorded,
+            "done by other runs": len(self.others),
             "failed": len(self.failed),
             "diverged": diverged,
             "left out": len(self.left_out),
@@ -85,18 +97,19 @@ def run(
         console.print(f"left out: {count} trials need {name}, which is not here: {how}")
     # By all trials, not by those that are missing: a resumed run has the same threads.
     jobs = jobs or (None if ray else jobs_for(list({t.key: t for t in trials}.values())))
-    new: list[Record] = []
     runner, slots = Runner(store, work, tensorboard), min(jobs or len(todo), len(todo))
-    with RunDisplay(todo, max(slots, 1), expected) as display:
+    claimed = shared(store.folders[0]) if todo and ranks.rank() == 0 else nullcontext()
+    with RunDisplay(todo, max(slots, 1), expected) as display, claimed as claims:
+        share = _Share(todo, store, claims, display)
         if todo:
             left = f", about {duration(display.seconds_left() or 0)}" if expected else ""
             display.line(f"{len(todo)} trials to run, {slots} at a time{left}")
         if ray is None and slots <= 1:
-            new = _in_this_process(todo, runner, jobs or 1, display)
+            _in_this_process(share, runner, jobs or 1)
         else:
             with closing(engines.start(runner, todo, jobs, ray)) as engine:
-                new = _on_an_engine(todo, engine, store, display, RETRIES if ray else 0)
-    return RunResult(len(recorded), new, left_out)
+                _on_an_engine(share, engine, RETRIES if ray else 0)
+    return RunResult(len(recorded), share.new, share.others, left_out)
 
 
 def missing_data(trial: Trial) -> list[str]:
@@ -104,42 +117,77 @@ def missing_data(trial: Trial) -> list[str]:
     return [name for name in trial.config.datasets if not data.info(name).present]
 
 
-def _in_this_process(
-    todo: Sequence[Trial], runner: Runner, jobs: int, display: RunDisplay
-) -> list[Record]:
-    threads, new = torch.get_num_threads(), []
+class _Share:
+    """What a run does of the trials to do; other runs on the same records may do the rest."""
+
+    def __init__(
+        self, todo: Sequence[Trial], store: Records, claims: Claims | None, display: RunDisplay
+    ) -> None:
+        self.store, self.claims, self.display = store, claims, display
+        self.waiting, self.new, self.others = list(todo), list[Record](), list[Record]()
+        self._before = {trial.key: store.find(trial) for trial in todo}  # those that failed
+
+    def next(self) -> Trial | None:
+        """A trial for this run. None: there is none now; if some are waiting, others are at it."""
+        if self.claims is None:  # rank 0 decides
+            return None
+        for trial in list(self.waiting):
+            mine = self.claims.claim(trial.key)
+            record = self.store.find(trial)
+            if record is not None and record != self._before[trial.key]:
+                self.waiting.remove(trial)
+                self.others.append(record)
+                if mine:
+                    self.claims.release(trial.key)
+                self.display.finish(trial, record)
+            elif mine:
+                self.waiting.remove(trial)
+                return trial
+        return None
+
+    def finish(self, trial: Trial, record: Record) -> None:
+        """Keep the record of a trial, which is written."""
+        self.new.append(record)
+        if self.claims:
+            self.claims.release(trial.key)
+        self.display.finish(trial, record)
+
+
+def _in_this_process(share: _Share, runner: Runner, jobs: int) -> None:
+    threads = torch.get_num_threads()
     try:
-        for trial in todo:
-            torch.set_num_threads(threads_for(trial.config, cores(), jobs))
-            new.append(runner(trial, lambda progress, t=trial: display.show(t, progress)))  # type: ignore[misc]
-            display.finish(trial, new[-1])
+        while True:
+            trial, rest = ranks.from_rank_0((share.next(), len(share.waiting)))
+            if trial is not None:
+                torch.set_num_threads(threads_for(trial.config, cores(), jobs))
+                record = runner(trial, lambda progress, t=trial: share.display.show(t, progress))  # type: ignore[misc]
+                share.finish(trial, record)
+            elif rest:
+                time.sleep(POLL)
+            else:
+                return
     finally:
         torch.set_num_threads(threads)
-    return new
 
 
-def _on_an_engine(
-    todo: Sequence[Trial], engine: Engine, store: Records, display: RunDisplay, retries: int
-) -> list[Record]:
-    """The records of all trials. A trial that loses its process too often has failed."""
-    waiting, running, new = list(todo), 0, []
+def _on_an_engine(share: _Share, engine: Engine, retries: int) -> None:
+    """Run all trials. One that loses its process too often has failed."""
     losses: dict[str, int] = {}
-    while waiting or running:
-        while waiting and engine.room > 0:
-            engine.submit(waiting.pop(0))
-            running += 1
-        for trial, message in engine.receive(1.0):
+    running: set[str] = set()
+    while share.waiting or running:
+        while engine.room > 0 and (trial := share.next()) is not None:
+            engine.submit(trial)
+            running.add(trial.key)
+        for trial, message in engine.receive(POLL):
             if isinstance(message, Progress):
-                display.show(trial, message)
+                share.display.show(trial, message)
                 continue
-            running -= 1
             if isinstance(message, Lost):
                 losses[trial.key] = losses.get(trial.key, 0) + 1
                 if losses[trial.key] <= retries:
-                    waiting.append(trial)
+                    engine.submit(trial)
                     continue
                 message = records.make(trial, "failed", {}, seconds=0, error=message.error)
-                store.write(message)
-            new.append(message)
-            display.finish(trial, message)
-    return new
+                share.store.write(message)
+            running.remove(trial.key)
+            share.finish(trial, message)

@@ -18,11 +18,12 @@ from rich.text import Text
 
 from lpunits.paper import data
 from lpunits.paper.search import engines
+from lpunits.paper.search.claims import HEARTBEAT
 from lpunits.paper.search.display import Display, duration, numbers
 from lpunits.paper.search.engines import Engine, Lost, Message, Ray, check_jobs, jobs_for
 from lpunits.paper.search.run import RETRIES
 from lpunits.paper.search.runner import Runner
-from lpunits.paper.search.study import HEARTBEAT, Plan, Study
+from lpunits.paper.search.study import Plan, Study
 from lpunits.paper.training import records
 from lpunits.paper.training.job import Job, Progress
 from lpunits.paper.training.records import Record
@@ -134,7 +135,7 @@ class _Driver:
                 self.heartbeat()
                 self.draw()
         finally:
-            self.study.release()
+            self.study.claims.release()
 
     def begin(self) -> bool:
         """Give the engine the next trial, if there is one."""
@@ -158,7 +159,10 @@ class _Driver:
         all_ended = len(self.study.finished()) >= self.study.plan.trials
         if best is None or trial is None or not all_ended or self.study.tested:
             return False
-        if not self.study.claim(-1 - best.number):  # another driver does it
+        if not self.study.claims.claim(name := f"test of {best.number}"):
+            return False  # another driver does it
+        if self.study.tested:  # in the meantime
+            self.study.claims.release(name)
             return False
         record = self.store.find(trial)
         if record and record["status"] != "failed":
@@ -201,12 +205,12 @@ class _Driver:
         """Show from time to time that this driver is alive, and stop what must not continue."""
         if time.monotonic() - self.last_heartbeat > HEARTBEAT:
             self.last_heartbeat = time.monotonic()
-            self.stop_some(self.study.heartbeat())
+            self.stop_some(self.study.claims.beat())
 
-    def stop_some(self, taken: set[int]) -> None:
+    def stop_some(self, taken: set[str]) -> None:
         """Stop trials that take too long, and those that other drivers have taken over."""
         for running in list(self.running.values()):
-            kept = [asked for asked in running.asked if asked.number not in taken]
+            kept = [asked for asked in running.asked if str(asked.number) not in taken]
             if running.asked and not kept:
                 self.engine.stop(running.trial)
                 del self.running[running.trial.key]

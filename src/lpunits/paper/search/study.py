@@ -3,19 +3,13 @@
 With a random sampler the values of trial k depend on the study's seed and k alone. Drivers that are
 killed, or that work in parallel, draw the same trials.
 
-A driver runs the trials that it has claimed in a table beside Optuna's. Each trial has a row with
-its driver and a counter, which the driver increases while it is alive. If a counter does not change
-for ``GRACE`` seconds, another driver may take over the claim, by one conditional update that only
-one driver can win. Clocks of different machines are never compared. The trial of a killed driver
-keeps its number. (Optuna's own heartbeat works in ``optimize`` only, gives a lost trial a new
-number, and loses a trial whose driver dies between two of its steps.)
+A driver runs the trials that it has claimed (:mod:`lpunits.paper.search.claims`). The trial of a
+killed driver keeps its number. (Optuna's own heartbeat works in ``optimize`` only, gives a lost
+trial a new number, and loses a trial whose driver dies between two of its steps.)
 """
 
 import hashlib
-import secrets
 import shlex
-import shutil
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,23 +21,14 @@ import optuna
 import sqlalchemy as sql
 from optuna.trial import FrozenTrial, TrialState
 
-from lpunits.paper.files import StorageError
+from lpunits.paper.files import make_folder
 from lpunits.paper.search import spaces
+from lpunits.paper.search.claims import Claims, connected, failures_told
 from lpunits.paper.search.spaces import Space
 from lpunits.paper.training.trial import Scale, Trial
 
 Sampler = Literal["random", "tpe", "asha"]
-HEARTBEAT, GRACE = 2.0, 10.0  # seconds
 TRIAL_SEED = 0  # of all trials of a search; `lpunits run --from-search` uses other seeds
-
-CLAIMS = sql.Table(
-    "lpunits_claims",
-    sql.MetaData(),
-    sql.Column("study", sql.String(500), primary_key=True),
-    sql.Column("number", sql.Integer, primary_key=True),
-    sql.Column("driver", sql.String(32), nullable=False),
-    sql.Column("beats", sql.Integer, nullable=False),
-)
 
 
 @dataclass(frozen=True)
@@ -105,62 +90,23 @@ def open_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
     """Optuna's storage at ``sqlite:///FILE`` or ``postgresql://...``, with the table of claims."""
     if not url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://")):
         raise ValueError(f"--storage must be sqlite:///FILE or postgresql://..., got {url!r}")
+    place = sql.make_url(url.replace("postgresql://", "postgresql+psycopg://", 1))
     options: dict[str, Any] = {"pool_pre_ping": True}  # works again after a restart of the server
-    if url.startswith("sqlite"):
+    if place.drivername == "sqlite":
         options = {"connect_args": {"timeout": 60}}  # several drivers take turns to write
-        Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-    url = url.replace("postgresql://", "postgresql+psycopg://", 1)
+        if not (folder := Path(place.database or "").parent).exists():
+            make_folder(folder)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = _opened(url, options)
-    try:
-        yield storage
-    except (sql.exc.DBAPIError, optuna.exceptions.StorageInternalError) as error:
-        raise StorageError(f"{_shown(url)} failed: {_reason(error, url)}") from error
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-def _opened(url: str, options: dict[str, Any]) -> optuna.storages.RDBStorage:
-    for wait in (0.1, 0.3, 1.0, None):
+    text = place.render_as_string(hide_password=False)
+    storage = connected(
+        place, lambda: optuna.storages.RDBStorage(text, engine_kwargs=options), "--storage "
+    )
+    with failures_told(place, (sql.exc.DBAPIError, optuna.exceptions.StorageInternalError)):
         try:
-            storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
-            if url.startswith("sqlite"):
-                sql.event.listen(storage.engine, "connect", _write_ahead)
-                storage.engine.dispose()  # older connections
-            CLAIMS.create(storage.engine, checkfirst=True)
-            return storage
-        except (sql.exc.SQLAlchemyError, ImportError) as error:
-            if wait is None:
-                sentence = f"--storage {_shown(url)} could not be opened: {_reason(error, url)}"
-                raise ValueError(sentence) from error
-            time.sleep(wait)  # another driver may be creating the same tables
-    raise AssertionError
-
-
-def _shown(url: str) -> str:
-    return sql.make_url(url).render_as_string(hide_password=True)
-
-
-def _reason(error: BaseException, url: str) -> str:
-    """The message of the database in one line. SQLite does not report a full disk as such."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    reason = " ".join(str(error).split())
-    if url.startswith("sqlite"):
-        free = shutil.disk_usage(Path(url.removeprefix("sqlite:///")).parent).free
-        reason += f" ({free:,} bytes are free on that disk)"
-    return reason
-
-
-def _write_ahead(connection: Any, _: object) -> None:
-    """Let SQLite not wait for the disk at every step, which is most of the cost of a short trial.
-
-    A killed process loses nothing. A power cut can lose the last steps. The records are on disk,
-    and the study gets those results again from them.
-    """
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
+            yield storage
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
 
 
 def studies(storage: optuna.storages.RDBStorage) -> list["Study"]:
@@ -225,11 +171,7 @@ class Study:
             if plan.sampler == "asha"
             else optuna.pruners.NopPruner(),
         )
-        self._engine = storage.engine
-        self._driver = secrets.token_hex(16)
-        self._claimed: set[int] = set()
-        # Claims of other drivers: driver, counter, and when this was first seen.
-        self._others: dict[int, tuple[str, int, float]] = {}
+        self.claims = Claims(storage.engine, plan.name)
 
     def begin(self) -> None:
         """Store the plan. Refuse a study that was started with other ranges."""
@@ -247,16 +189,16 @@ class Study:
         """The next trial for this driver: one that lost its driver, or a new one. None: not now."""
         existing = self.optuna.get_trials(deepcopy=False)
         for trial in existing[: self.plan.trials]:
-            if trial.state == TrialState.RUNNING and self.claim(trial.number):
+            if trial.state == TrialState.RUNNING and self.claims.claim(str(trial.number)):
                 orphan = optuna.Trial(self.optuna, trial._trial_id)
                 if self._state(trial.number) == TrialState.RUNNING:
                     return orphan
-                self._claimed.discard(trial.number)
+                self.claims.release(str(trial.number))
         # Two drivers may both create the last trial. Then there is one too many, which is not run
         # unless the search is extended.
         for _ in range(len(existing), self.plan.trials):
             new = self.optuna.ask()
-            if new.number < self.plan.trials and self.claim(new.number):
+            if new.number < self.plan.trials and self.claims.claim(str(new.number)):
                 return new
         return None
 
@@ -284,7 +226,7 @@ class Study:
             for name, attribute in attributes.items():
                 asked.set_user_attr(name, attribute)
             self.optuna.tell(asked, value, state, skip_if_finished=True)
-        self._claimed.discard(asked.number)
+        self.claims.release(str(asked.number))
 
     def finished(self) -> list[FrozenTrial]:
         """The trials of the plan that have ended, in any state."""
@@ -313,53 +255,6 @@ class Study:
         """Whether all trials have ended and the best one, if any, was tested."""
         all_ended = len(self.finished()) >= self.plan.trials
         return all_ended and (self.best() is None or self.tested is not None)
-
-    def claim(self, number: int) -> bool:
-        """Try to claim a trial for this driver; whether it succeeded."""
-        if number in self._claimed:
-            return False
-        row = (CLAIMS.c.study == self.plan.name) & (CLAIMS.c.number == number)
-        mine = {"driver": self._driver, "beats": 0}
-        with self._engine.begin() as database:
-            other = database.execute(
-                sql.select(CLAIMS.c.driver, CLAIMS.c.beats).where(row)
-            ).one_or_none()
-        try:
-            with self._engine.begin() as database:
-                if other is None:
-                    values = {"study": self.plan.name, "number": number, **mine}
-                    database.execute(CLAIMS.insert().values(values))
-                else:
-                    driver, beats, since = self._others.get(number, (None, None, 0.0))
-                    if (driver, beats) != tuple(other):
-                        self._others[number] = (other.driver, other.beats, time.monotonic())
-                        return False
-                    if time.monotonic() - since < GRACE:
-                        return False
-                    row &= (CLAIMS.c.driver == driver) & (CLAIMS.c.beats == beats)
-                    if database.execute(CLAIMS.update().where(row).values(mine)).rowcount != 1:
-                        return False
-        except sql.exc.IntegrityError:  # another driver was faster
-            return False
-        self._claimed.add(number)
-        return True
-
-    def heartbeat(self) -> set[int]:
-        """Increase the counters of this driver; the numbers that others have taken over."""
-        mine = (CLAIMS.c.study == self.plan.name) & (CLAIMS.c.driver == self._driver)
-        with self._engine.begin() as database:
-            database.execute(CLAIMS.update().where(mine).values(beats=CLAIMS.c.beats + 1))
-            held = set(database.execute(sql.select(CLAIMS.c.number).where(mine)).scalars())
-        lost = self._claimed - held
-        self._claimed -= lost
-        return lost
-
-    def release(self) -> None:
-        """Give up all claims, so that the next driver does not have to wait."""
-        mine = (CLAIMS.c.study == self.plan.name) & (CLAIMS.c.driver == self._driver)
-        with self._engine.begin() as database:
-            database.execute(CLAIMS.delete().where(mine))
-        self._claimed.clear()
 
     def _state(self, number: int) -> TrialState:
         return self.optuna.get_trials(deepcopy=False)[number].state

@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from lpunits.paper.files import remove_leftovers
 from lpunits.paper.training import ranks, sealed
 from lpunits.paper.training.checkpoint import Part, State, restore, save
 from lpunits.paper.training.sealed import DamagedError
@@ -149,7 +151,6 @@ class Job:
         if self._writer is not None:
             self._writer.close()
         self.checkpoint.unlink(missing_ok=True)
-        for leftover in self.folder.glob(".*.tmp"):  # an incomplete file of a killed process
-            leftover.unlink(missing_ok=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
+        remove_leftovers(self.folder)
+        with suppress(OSError):  # it is not there, or holds a model
             self.folder.rmdir()

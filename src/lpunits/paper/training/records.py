@@ -117,6 +117,7 @@ def make(
 def versions() -> dict[str, str]:
     """The versions of the software that results may depend on."""
     found = {"python": platform.python_version(), "lpunits": lpunits.__version__}
+    found["operator"] = lpunits.ops.status()
     for name in ("torch", "numpy"):
         try:
             found[name] = version(name)
