@@ -4,10 +4,17 @@ A module of its own beside the package, because ``import lpunits`` imports torch
 ``lpunits --version`` and ``lpunits --help`` take a tenth of a second.
 """
 
+import os
 import shlex
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +29,8 @@ app = App(
     version=lambda: version("lpunits"),
     suppress_keyboard_interrupt=False,
 )
+EXTRAS = {"psycopg": "postgresql", "ray": "ray", "torch_geometric": "pyg"}  # others: paper
+PATIENCE = 1.5  # seconds that an interrupted command has for cleaning up
 COMMANDS = {
     "list": ("report:list_all", "List the experiments."),
     "show": ("report:show", "Show one experiment: its trials, times, records and results."),
@@ -64,12 +73,71 @@ def bench(
 def main(tokens: list[str] | None = None) -> None:
     """Run the command line. A mistake of the user gives one sentence and exit code 1."""
     tokens = sys.argv[1:] if tokens is None else tokens
+    resumes = tokens and tokens[0] in ("run", "search")
+    how = f", to resume: {shlex.join(['lpunits', *tokens])}" if resumes else ""
+    for stream in sys.stdout, sys.stderr:
+        if isinstance(stream, TextIOWrapper):  # a locale without ± or ✓ gets question marks
+            stream.reconfigure(errors="replace")
+    with _interruptible(f"\nlpunits: interrupted{how}"):
+        try:
+            app(tokens)
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module in ("", "lpunits"):
+                raise
+            extra = EXTRAS.get(module, "paper")
+            sys.exit(
+                f"lpunits: {shlex.join(['lpunits', *tokens[:1]])} needs {module}, which is not "
+                f"installed: pip install 'lpunits[{extra}]'"
+            )
+        except (ValueError, TypeError, OSError) as error:
+            sys.exit(f"lpunits: {error}")
+
+
+@contextmanager
+def _interruptible(sentence: str) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a command with a sentence and the exit code of the signal.
+
+    They raise KeyboardInterrupt, on which every room cleans up. If that takes too long, as in a
+    call of a library that does not return, a thread ends the process, and with it all others: they
+    watch it.
+    """
+    signals = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) != signal.SIG_IGN]
+    if threading.current_thread() is not threading.main_thread():  # signals are for that one
+        yield
+        return
+    received: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)  # cleaning up is not interrupted
+        received.append(number)
+        raise KeyboardInterrupt
+
+    def tell(number: int) -> int:
+        print(sentence, file=sys.stderr, flush=True)
+        return 128 + number
+
+    def insist() -> None:
+        while number := os.read(reader, 1):  # written as the signal arrives, whatever else runs
+            if number[0] in signals:
+                time.sleep(PATIENCE)
+                os._exit(128 + number[0] if told else tell(number[0]))
+
+    told = False
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = {each: signal.signal(each, interrupt) for each in signals}
+    wakeup = signal.set_wakeup_fd(writer)
+    threading.Thread(target=insist, daemon=True).start()
     try:
-        app(tokens)
+        yield
     except KeyboardInterrupt:
-        resumes = tokens and tokens[0] in ("run", "search")
-        how = f", to resume: {shlex.join(['lpunits', *tokens])}" if resumes else ""
-        print(f"\nlpunits: interrupted{how}", file=sys.stderr)
-        sys.exit(130)
-    except (ValueError, TypeError, OSError) as error:
-        sys.exit(f"lpunits: {error}")
+        told = True
+        sys.exit(tell(received[0] if received else signal.SIGINT))
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        os.close(writer)
+        if not received:
+            for each, handler in before.items():
+                signal.signal(each, handler)

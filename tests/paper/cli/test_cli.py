@@ -1,12 +1,9 @@
 """The command line: its output, its answers to mistakes, and its exit codes."""
 
-import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from importlib.metadata import version
 
 import pytest
@@ -248,18 +245,3 @@ finally:
     assert not {"torch", "lpunits", "numpy"} & set(ended.stderr.split())
     expected = f"{version('lpunits')}\n" if option == "--version" else "Usage: lpunits COMMAND"
     assert ended.stdout.startswith(expected)
-
-
-def test_ctrl_c_ends_with_one_line_that_says_how_to_resume(folder):
-    tokens = ["run", "toy", "--scale", "smoke", "--set", "iterations=100000000", "--jobs", "2"]
-    command = [sys.executable, "-m", "lpunits", *tokens]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder
-    )
-    first = process.stderr.readline()
-    assert first.startswith("4 trials to run, 2 at a time, about ")
-    time.sleep(1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the driver and its workers
-    _, rest = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert rest.strip() == f"lpunits: interrupted, to resume: {shlex.join(['lpunits', *tokens])}"

@@ -19,7 +19,4 @@ def playground(*, open_: Annotated[bool, Parameter(name="--open")] = True) -> No
         print(f"playground: {address} (Ctrl-C ends it)", flush=True)
         if open_:
             webbrowser.open(address)
-        try:
-            serving.serve_forever()
-        except KeyboardInterrupt:
-            print()
+        serving.serve_forever()

@@ -8,6 +8,7 @@ kept in the cache folder by :func:`cached`.
 import gzip
 import hashlib
 import os
+import tempfile
 import warnings
 import zlib
 from collections.abc import Callable
@@ -30,12 +31,26 @@ class DataError(ValueError):
 
 
 def cache_folder() -> Path:
-    """The folder of downloads and cached arrays: ``LPUNITS_CACHE``, or the user's cache folder."""
-    if folder := os.environ.get("LPUNITS_CACHE"):
-        return Path(folder)
+    """The folder of downloads and cached arrays: ``LPUNITS_CACHE``, or the user's cache folder.
+
+    A relative ``XDG_CACHE_HOME`` is ignored, as its specification says. A user without a home has a
+    folder among the temporary files.
+    """
+    if chosen := os.environ.get("LPUNITS_CACHE"):
+        return Path(chosen)
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("lpunits", appauthor=False))
+    folder = Path(platformdirs.user_cache_dir("lpunits", appauthor=False))
+    if folder.is_absolute():
+        return folder
+    try:
+        return Path.home() / ".cache" / "lpunits"
+    except RuntimeError:
+        folder = Path(tempfile.gettempdir()) / f"lpunits-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise DataError(f"{folder} is another user's: set HOME or LPUNITS_CACHE") from None
+        return folder
 
 
 @dataclass(frozen=True)

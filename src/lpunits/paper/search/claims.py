@@ -169,7 +169,7 @@ def connected(url: sql.URL, connect: Callable[[], Connected], option: str = "") 
                 connection.engine.dispose()  # older connections
             connection.engine.connect().close()
             return connection
-        except (sql.exc.SQLAlchemyError, ImportError) as error:
+        except sql.exc.SQLAlchemyError as error:
             if wait is None:
                 sentence = f"{option}{_shown(url)} could not be opened: {_reason(error, url)}"
                 raise StorageError(sentence) from error

@@ -131,12 +131,13 @@ class RunDisplay(Display):
             self.line(f"{trial.label}: {progress.note}")
         self._running.setdefault(trial.key, _Running(trial)).progress = progress
 
-    def finish(self, trial: Trial, record: Record) -> None:
-        """Take the record of a finished trial."""
+    def finish(self, trial: Trial, record: Record, *, by_another: bool = False) -> None:
+        """Take the record of a finished trial, which another run may have made."""
         self.done += 1
         self._running.pop(trial.key, None)
         self._finished += self._expected[trial.key]
         text, seconds = outcome_text(trial, record), duration(record["seconds"])
+        text = f"by another run: {text}" if by_another else text
         self._recent.append((trial.label, text, seconds))
         if not self.is_live or record["status"] != "finished":
             self.line(f"[{self.done}/{self.total}] {trial.label}: {text}, {seconds}")

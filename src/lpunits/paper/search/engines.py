@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from lpunits.paper.files import StorageError
+from lpunits.paper.files import StorageError, remove_leftovers
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks
 from lpunits.paper.training.job import Progress
@@ -117,10 +117,8 @@ def start(
     """
     if ray is None:
         return Processes(runner, trials, jobs or jobs_for(trials))
-    try:
-        from lpunits.paper.search.ray_engine import RayEngine
-    except ImportError as error:
-        raise ValueError(f"--ray needs lpunits[ray]: {error}") from error
+    from lpunits.paper.search.ray_engine import RayEngine
+
     return RayEngine(runner, ray, jobs)
 
 
@@ -199,6 +197,9 @@ class Processes:
                 process.kill()
                 process.join()
                 pipe.close()
+                remove_leftovers(self._runner.folder / trial.key)
+                if self._runner.store is not None:
+                    remove_leftovers(self._runner.store.folders[0])
 
     def close(self) -> None:
         """Kill the running processes; idle ones end by themselves."""
@@ -224,7 +225,8 @@ def _interrupts_ignored() -> Iterator[None]:
 
 def _worker(runner: Runner, pipe: Any) -> None:
     """Run trials until the parent closes the pipe, or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in signal.SIGINT, signal.SIGTERM:  # they are for the parent, which ends this process
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

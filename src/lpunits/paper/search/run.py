@@ -139,7 +139,7 @@ class _Share:
                 self.others.append(record)
                 if mine:
                     self.claims.release(trial.key)
-                self.display.finish(trial, record)
+                self.display.finish(trial, record, by_another=True)
             elif mine:
                 self.waiting.remove(trial)
                 return trial
