@@ -5,7 +5,7 @@ STATUS := import lpunits; print('==> the operator:', lpunits.ops.status())
 SANITIZED := tests/test_ops.py tests/test_functional.py tests/fuzz
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: reproduce test test-fast fuzz sanitize check bench docs wheel clean
+.PHONY: reproduce test test-fast fuzz kill sanitize check bench docs wheel clean
 .DELETE_ON_ERROR:
 
 reproduce: .venv/.paper  ## every experiment on embedded or generated data, then a report
@@ -23,6 +23,10 @@ test-fast: .venv/.dev  ## the tests that take a moment, for daily work
 
 fuzz: .venv/.dev  ## an hour of random calls of the operator and the layers
 	@LPUNITS_FUZZ=3600 $(BIN)/python -m pytest -q tests/fuzz
+
+kill: .venv/.dev  ## twenty kills at random moments of training, music, runs and searches
+	@LPUNITS_KILLS=20 $(BIN)/python -m pytest -q tests/paper/training/test_kill.py \
+	  tests/paper/search/test_kill.py tests/paper/search/test_share.py
 
 sanitize: .venv/.dev  ## the operator built to stop at every access out of bounds and every overflow
 	@echo "==> building the operator with AddressSanitizer and UndefinedBehaviorSanitizer"

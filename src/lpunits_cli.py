@@ -81,17 +81,23 @@ def main(tokens: list[str] | None = None) -> None:
     with _interruptible(f"\nlpunits: interrupted{how}"):
         try:
             app(tokens)
-        except ModuleNotFoundError as error:
-            module = (error.name or "").partition(".")[0]
-            if module in ("", "lpunits"):
-                raise
-            extra = EXTRAS.get(module, "paper")
-            sys.exit(
-                f"lpunits: {shlex.join(['lpunits', *tokens[:1]])} needs {module}, which is not "
-                f"installed: pip install 'lpunits[{extra}]'"
-            )
+        except ImportError as error:
+            sys.exit(_missing(error, tokens[0]))
         except (ValueError, TypeError, OSError) as error:
             sys.exit(f"lpunits: {error}")
+
+
+def _missing(error: BaseException, command: str) -> str:
+    """The sentence on a module that is not installed, however deep the error is wrapped."""
+    while not isinstance(error, ModuleNotFoundError) and (
+        cause := error.__cause__ or error.__context__
+    ):
+        error = cause
+    module = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or module in ("", "lpunits"):
+        raise error
+    needs = f"`lpunits {command}` needs {module}, which is not installed"
+    return f"lpunits: {needs}: pip install 'lpunits[{EXTRAS.get(module, 'paper')}]'"
 
 
 @contextmanager

@@ -39,6 +39,7 @@ def outcome(folder, plan=PLAN, url=None):
     for path in (folder / "records" / "search").glob("*.json"):
         record = json.loads(path.read_text())
         assert path.stem == record["key"]
+        assert record["versions"]["operator"].startswith("compiled")  # in processes and on Ray
         found[path.stem] = (record["status"], record["config"], record["outcome"])
     with open_storage(url or f"sqlite:///{folder}/records/search/studies.db") as storage:
         study = Study(plan, storage)
@@ -151,6 +152,35 @@ def test_drivers_processes_and_ray_workers_are_killed(cluster, undisturbed, tmp_
         forks.close()
     assert kills == KILLS
     assert outcome(tmp_path) == undisturbed
+
+
+@pytest.mark.skipif("LPUNITS_KILLS" not in os.environ, reason="takes minutes: `make kill`")
+@pytest.mark.parametrize("on_ray", [False, True], ids=["processes", "ray"])
+def test_many_kills(on_ray, cluster, undisturbed, tmp_path):
+    """Searches whose driver or a worker is killed again and again, until there are enough kills."""
+    address, token = cluster
+    engine = ("--ray", address) if on_ray else ("--jobs", "2")
+    kills, rng, forks = [], random.Random(1), Forks(**token)
+    try:
+        while len(kills) < int(os.environ["LPUNITS_KILLS"]):
+            folder = tmp_path / str(len(kills))
+            driver = forks.start(*command(folder, *engine))
+            while (code := forks.wait(driver, rng.uniform(0.5, 6))) is None:
+                workers = workers_of(driver, on_ray)
+                victim = rng.choice([driver, *workers])
+                try:
+                    os.kill(victim, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                kills.append(victim == driver)
+                if victim == driver:
+                    assert forks.wait(driver) == -signal.SIGKILL
+                    driver = forks.start(*command(folder, *engine))
+            assert code == 0
+            assert outcome(folder) == undisturbed
+    finally:
+        forks.close()
+    assert 0 < sum(kills) < len(kills)  # drivers and workers
 
 
 def test_without_the_token_the_cluster_is_closed(cluster, tmp_path):

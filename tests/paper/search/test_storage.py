@@ -8,7 +8,7 @@ import pytest
 
 from lpunits.paper.search import claims
 
-COMMAND = ["run", "table1", "--scale", "smoke", "--jobs", "1", "--only"]
+COMMAND = ["run", "table1", "--scale", "smoke", "--only"]
 ALL, FIRST = "digits", "digits, lp 12 x 6, seed 0"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mounts file systems")
@@ -45,9 +45,9 @@ class Place:
         self.forks, self.records, self.work, self.output = forks, records, work, output
         self.options = options
 
-    def run(self, only=ALL):
+    def run(self, only=ALL, jobs=1):
         """The exit code and the lines of the output."""
-        return self.call(*COMMAND, only)
+        return self.call(*COMMAND, only, "--jobs", str(jobs))
 
     def call(self, *tokens):
         """The same for another command."""
@@ -99,11 +99,29 @@ def test_a_read_only_folder(closed, forks, disk, tmp_path):
     before = place.files()
     mount("-o", "remount,ro", disk)
     sentence = f"lpunits: the folder {folders[closed]} is read-only: nothing can be written to it"
-    assert place.run() == (1, [sentence])
+    for jobs in 1, 2:
+        assert place.run(jobs=jobs) == (1, [sentence])
     assert place.files() == before  # the error came before any training
     mount("-o", "remount,rw", disk)
     assert place.run()[0] == 0
     assert len(list(place.records.glob("*.json"))) == 2
+
+
+def test_a_full_disk_with_two_processes(forks, disk, tmp_path):
+    place = Place(forks, tmp_path / "records", disk / "work", tmp_path / "output")
+    (disk / "work").mkdir()
+    fill(disk)
+    code, lines = place.run(jobs=2)
+    assert code == 1
+    assert lines[-1].startswith(f"lpunits: {disk / 'work'}")
+    assert lines[-1].endswith("cannot be written: No space left on device")
+    assert not [line for line in lines if "Traceback" in line]
+    left = [path for path in place.work.rglob("*") if path.is_file()]
+    assert {path.suffix for path in left} <= {".safetensors"}  # no half of a file
+    (disk / "filler").unlink()
+    code, lines = place.run(jobs=2)
+    assert code == 0
+    assert any(line.startswith("2 trials run; ") for line in lines)
 
 
 def test_a_folder_that_cannot_be_made(forks, disk, tmp_path):

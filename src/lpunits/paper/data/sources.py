@@ -40,11 +40,9 @@ def cache_folder() -> Path:
         return Path(chosen)
     import platformdirs
 
-    folder = Path(platformdirs.user_cache_dir("lpunits", appauthor=False))
-    if folder.is_absolute():
-        return folder
     try:
-        return Path.home() / ".cache" / "lpunits"
+        folder = Path(platformdirs.user_cache_dir("lpunits", appauthor=False))
+        return folder if folder.is_absolute() else Path.home() / ".cache" / "lpunits"
     except RuntimeError:
         folder = Path(tempfile.gettempdir()) / f"lpunits-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
