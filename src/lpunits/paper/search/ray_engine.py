@@ -10,6 +10,7 @@ uses them. To any other machine they are sent once, and stay in its cache folder
 
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -128,6 +129,7 @@ class RayEngine:
 def _connect(address: str) -> None:
     """Connect to a cluster, or start one."""
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address == "local":
             ray.init(address="local", include_dashboard=False, **settings)
@@ -136,6 +138,8 @@ def _connect(address: str) -> None:
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"--ray {address}: no cluster could be reached ({reason})") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, on_sigterm)  # that of Ray prints a stack
 
 
 def _task(runner: Runner, trial: Trial, threads: int, files: Files) -> Iterator[Progress | Record]:
