@@ -18,9 +18,12 @@ from rich.console import Console
 
 from lpunits.paper.files import StorageError
 from lpunits.paper.search import display, engines
+from lpunits.paper.search.claims import shared
+from lpunits.paper.search.display import RunDisplay
 from lpunits.paper.search.engines import jobs_for
-from lpunits.paper.search.run import run
+from lpunits.paper.search.run import _Share, run
 from lpunits.paper.search.runner import Runner
+from lpunits.paper.training import records
 from lpunits.paper.training.job import Progress
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.records import Records
@@ -60,6 +63,22 @@ def test_errors_are_recorded_and_the_other_trials_run(jobs, tmp_path):
     # A failed trial is run again. One that diverged would diverge again.
     second = run(trials, store, tmp_path / "work", jobs=jobs)
     assert [record["label"] for record in second.new] == ["raise 1, seed 0"]
+
+
+def test_what_another_run_does_meanwhile_is_taken(tmp_path):
+    store, trials = Records(tmp_path), [Trial(Sum(), seed) for seed in range(4)]
+    store.write(records.make(trials[0], "failed", {}, seconds=1))  # long ago
+    ours = RunDisplay(trials, 1, {})
+    with shared(tmp_path) as mine, shared(tmp_path) as theirs, ours as display:
+        share = _Share(trials, store, mine, display)
+        assert theirs.claim(trials[1].key)
+        assert [share.next(), share.next()] == [trials[0], trials[2]]
+        for trial, status in (trials[1], "failed"), (trials[3], "finished"):
+            store.write(records.make(trial, status, {"sum": 1.0}, seconds=1))
+        assert share.next() is None  # and it is not asked who has the claim
+        assert [record["key"] for record in share.others] == [trials[1].key, trials[3].key]
+        assert share.waiting == []
+        assert theirs.claim(trials[3].key)  # nobody has kept it
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -22,7 +22,7 @@ from lpunits.paper.search.engines import Engine, Lost, Ray, check_jobs, cores, j
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks, records
 from lpunits.paper.training.job import Job, Progress
-from lpunits.paper.training.records import Record, Records
+from lpunits.paper.training.records import DONE, Record, Records
 from lpunits.paper.training.threads import threads_for
 from lpunits.paper.training.trial import Trial
 
@@ -125,7 +125,7 @@ class _Share:
     ) -> None:
         self.store, self.claims, self.display = store, claims, display
         self.waiting, self.new, self.others = list(todo), list[Record](), list[Record]()
-        self._before = {trial.key: store.find(trial) for trial in todo}  # those that failed
+        self._failed = {trial.key: store.find(trial) for trial in todo}  # before this run
 
     def next(self) -> Trial | None:
         """A trial for this run. None: there is none now; if some are waiting, others are at it."""
@@ -134,7 +134,7 @@ class _Share:
         for trial in list(self.waiting):
             mine = self.claims.claim(trial.key)
             record = self.store.find(trial)
-            if record is not None and record != self._before[trial.key]:
+            if record and (record["status"] in DONE or record != self._failed[trial.key]):
                 self.waiting.remove(trial)
                 self.others.append(record)
                 if mine:

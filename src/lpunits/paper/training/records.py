@@ -26,6 +26,7 @@ from lpunits.paper.training import ranks
 from lpunits.paper.training.trial import Result, Trial
 
 FORMAT = 1
+DONE = ("finished", "diverged")  # the status of a trial that is not run again
 Record = dict[str, Any]
 
 
@@ -63,8 +64,7 @@ class Records:
     def missing(self, trials: Iterable[Trial]) -> list[Trial]:
         """The trials that have yet to be run, each once."""
         wanted = {trial.key: trial for trial in trials}.values()
-        done = ("finished", "diverged")
-        return [t for t in wanted if (self.find(t) or {}).get("status") not in done]
+        return [t for t in wanted if (self.find(t) or {}).get("status") not in DONE]
 
     def findings(self) -> dict[str, str]:
         """The paragraphs of ``findings.md`` by heading: comments on the records."""
