@@ -15,7 +15,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 ARROW = """
-reference ops arguments
+reference ops arguments files
 segments orders start optim
 functional
 windows layers dropout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lpunits.paper import files
+from lpunits import files
 
 
 def test_a_failed_write_leaves_the_old_content(
