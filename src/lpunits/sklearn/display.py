@@ -5,20 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from lpunits.sklearn.training import History
 
 Show = Callable[[int, History], None]
-
-
-@contextmanager
-def forked_rng(device: Any, seed: int) -> Iterator[None]:
-    """Seed torch's generators, and afterwards set them back to what they were."""
-    place = torch.device(device)
-    with torch.random.fork_rng([place] if place.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
 
 
 def line(history: History) -> str:

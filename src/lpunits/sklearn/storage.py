@@ -13,6 +13,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from lpunits.files import write_atomically
+from lpunits.sklearn.tables import unscaled
 from lpunits.sklearn.training import History
 
 FORMAT = 1
@@ -31,6 +32,7 @@ def save(estimator: Any, path: Path) -> None:
             name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()
         },
         "dtype": str(model[0].dtype).removeprefix("torch."),
+        "bound": model[0].bound,
         "columns": len(model[0].mean),
         "names": _listed(getattr(estimator, "feature_names_in_", None)),
         "classes": _classes(getattr(estimator, "classes_", None)),
@@ -94,8 +96,13 @@ def load(path: str | Path, kind: type | None = None) -> Any:
         estimator.classes_ = np.array(facts["classes"]["values"], dtype=facts["classes"]["dtype"])
     else:
         estimator._flat = facts["flat"]
-    estimator._rebuild(facts["columns"], facts["targets"], DTYPES[facts["dtype"]], tensors)
-    return estimator._publish(bool(estimator._history.scores))
+    dtype = DTYPES[facts["dtype"]]
+    inputs = unscaled(facts["columns"], dtype)
+    inputs.bound = facts["bound"]
+    targets = None if facts["targets"] is None else unscaled(facts["targets"], dtype)
+    estimator._assemble(inputs, targets, np.random.default_rng(0))
+    estimator.model_.load_state_dict(tensors)
+    return estimator._publish()
 
 
 def _version() -> str:

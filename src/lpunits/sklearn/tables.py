@@ -1,5 +1,6 @@
 """Tables as the estimators see them: rows in chunks, their scaling, and the rows that judge."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,14 +11,18 @@ from scipy.sparse import issparse
 from torch import Tensor, nn
 
 Rows = npt.NDArray[np.intp]
+Weights = npt.NDArray[np.float64]
 
 CHUNK = 2**20  # values of a table that are looked at together
+SAMPLE = 2**20  # values that the quartiles are taken from
+BOUND = 3.0  # of scaled inputs
+NORMAL_RANGE = 1.349  # between the quartiles of a normal distribution, in standard deviations
 
 
 def dense(X: Any, rows: Any) -> Tensor:
     """Some rows of an array or a sparse matrix, as a new tensor of float64."""
-    part = X[rows]
-    return torch.from_numpy(np.array(part.toarray() if issparse(part) else part, np.float64))
+    part: Any = X[rows]
+    return torch.from_numpy(np.array(part.toarray() if issparse(X) else part, np.float64))
 
 
 def chunks(X: Any, rows: Rows | None = None) -> Iterator[slice]:
@@ -29,50 +34,88 @@ def chunks(X: Any, rows: Rows | None = None) -> Iterator[slice]:
 
 
 class Standardize(nn.Module):
-    r"""Columns with mean 0 and standard deviation 1: :math:`(x - m) / s`, computed in float64.
+    r"""Columns on one scale, computed in float64: :math:`z = (x - m) / s`, bent beyond a bound.
 
-    A column that was constant has the scale infinity: it becomes 0, whatever comes later.
+    With a bound b the result is :math:`z / \sqrt{1 + (z / b)^2}`, which is close to z in the middle
+    and never beyond b. A column that was constant has the scale infinity: it becomes 0, whatever
+    comes later.
 
     Args:
-        mean: One for each column.
-        scale: One for each column.
+        mean: What is subtracted from each column.
+        scale: What each column is divided by.
         dtype: The dtype of the result.
+        bound: The largest absolute value of the result.
     """
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, mean: Tensor, scale: Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self, mean: Tensor, scale: Tensor, dtype: torch.dtype, bound: float = math.inf
+    ) -> None:
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
-        self.dtype = dtype
-
-    @classmethod
-    def of(cls, X: Any, rows: Rows, weights: npt.NDArray[np.float64], dtype: torch.dtype) -> Any:
-        """The scaling of a table, from some of its rows, each with its weight."""
-        shares = torch.from_numpy(weights / weights.sum())
-        mean = torch.zeros(X.shape[1], dtype=torch.float64)
-        largest = torch.zeros_like(mean)
-        for some in chunks(X, rows):
-            x = dense(X, rows[some])
-            mean += shares[some] @ x
-            largest = torch.maximum(largest, x.abs().amax(0))
-        variance = torch.zeros_like(mean)
-        unit = torch.where(largest > 0, largest, 1)  # squares must not overflow
-        for some in chunks(X, rows):
-            variance += shares[some] @ ((dense(X, rows[some]) - mean) / unit).square_()
-        scale = variance.sqrt()
-        constant = scale <= 8 * torch.finfo(torch.float64).eps
-        return cls(mean, torch.where(constant, torch.inf, scale * unit), dtype)
+        self.dtype, self.bound = dtype, bound
 
     def forward(self, x: Tensor) -> Tensor:
         """``(rows, columns)``, as they are in the table."""
-        return ((x - self.mean) / self.scale).to(self.dtype)
+        z = (x - self.mean) / self.scale
+        if self.bound < math.inf:
+            z = z / (1 + (z / self.bound).square()).sqrt()
+        return z.to(self.dtype)
 
     def extra_repr(self) -> str:
-        """The number of columns."""
-        return f"columns={len(self.mean)}"
+        """The number of columns, and the bound."""
+        return f"columns={len(self.mean)}, bound={self.bound:g}"
+
+
+def moments(X: Any, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column; infinity for one that is constant."""
+    shares = torch.from_numpy(weights / weights.sum())
+    mean = torch.zeros(X.shape[1], dtype=torch.float64)
+    low, high = torch.full_like(mean, torch.inf), torch.full_like(mean, -torch.inf)
+    for some in chunks(X, rows):
+        x = dense(X, rows[some])
+        mean += shares[some] @ x
+        low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
+    variance = torch.zeros_like(mean)
+    unit = high - low  # squares must not overflow
+    for some in chunks(X, rows):
+        variance += shares[some] @ ((dense(X, rows[some]) - mean) / unit).square_()
+    constant = unit == 0
+    deviation = torch.where(constant, torch.inf, variance.sqrt() * unit)
+    return torch.where(constant, low, mean), deviation
+
+
+def quartiles(X: Any, rows: Rows, weights: Weights) -> Tensor:
+    """The quartiles of each column, ``(3, columns)``; of a large table, those of a part of it."""
+    some = np.linspace(0, len(rows) - 1, min(len(rows), max(1, SAMPLE // X.shape[1]))).astype(int)
+    values, order = dense(X, rows[some]).sort(0)
+    below = torch.from_numpy(weights[some])[order].cumsum(0)
+    places = [(below >= q * below[-1]).int().argmax(0) for q in (0.25, 0.5, 0.75)]
+    return torch.stack([values.gather(0, place[None])[0] for place in places])
+
+
+def scaling(X: Any, rows: Rows, weights: Weights, dtype: torch.dtype) -> Standardize:
+    """The scaling of inputs, from some rows of a table, each with its weight.
+
+    It is made of quartiles, so that a few wild values do not matter. A column of which half of the
+    values are the same, such as an indicator, has its mean and its standard deviation instead.
+    """
+    mean, deviation = moments(X, rows, weights)
+    low, median, high = quartiles(X, rows, weights)
+    spread = (high - low) / NORMAL_RANGE
+    spreads = deviation.isfinite() & (spread > 0)
+    return Standardize(
+        torch.where(spreads, median, mean), torch.where(spreads, spread, deviation), dtype, BOUND
+    )
+
+
+def unscaled(columns: int, dtype: torch.dtype) -> Standardize:
+    """Leaves columns as they are."""
+    ones = torch.ones(columns, dtype=torch.float64)
+    return Standardize(0 * ones, ones, dtype)
 
 
 class Restore(nn.Module):
@@ -89,6 +132,10 @@ class Restore(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """``(rows, targets)``, as the network gives them."""
         return z * self.scale + self.mean
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """What the network should give for targets."""
+        return (y - self.mean) / torch.where(self.scale == 0, torch.inf, self.scale)
 
     def extra_repr(self) -> str:
         """The number of targets."""
@@ -111,7 +158,8 @@ def scaled(X: Any, rows: Rows, scaling: Standardize) -> Callable[[Tensor], Tenso
 
 def check_finite(X: Any, estimator: Any) -> None:
     """Raise ValueError where a number is missing or infinite: in one sentence, with the column."""
-    values = X.data if issparse(X) else X
+    sparse: bool = issparse(X)
+    values = X.data if sparse else X
     if np.isfinite(values.sum(dtype=np.float64)):
         return
     counts = {"NaN": 0, "inf": 0}

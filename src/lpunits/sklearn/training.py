@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,19 +15,25 @@ from torch.optim import Optimizer
 from lpunits import optim
 from lpunits.orders import orders, param_groups
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+# Of a batch: inputs, targets, weights or None. It leaves gradients and returns the mean loss.
+Step = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 SCHEDULES = ("cosine", "one-cycle", "constant")
 WARM_UP = 0.2  # of a cycle
 
 
-def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
-    """The loss of each row of a classification."""
-    return cross_entropy(scores, labels, reduction="none")
+def row_losses(found: Tensor, target: Tensor) -> Tensor:
+    """Cross entropy for targets of one dimension, else half of the mean squared error."""
+    if target.ndim == 1:
+        return cross_entropy(found, target, reduction="none")
+    return (found - target).square().mean(1) / 2
 
 
-def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The loss of each row of a regression: half of the mean over its targets."""
-    return (outputs - targets).square().mean(1) / 2
+@contextmanager
+def forked_rng(device: torch.device, seed: int) -> Iterator[None]:
+    """Seed torch's generators, and afterwards set them back to what they were."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 class Examples(NamedTuple):
@@ -35,9 +42,6 @@ class Examples(NamedTuple):
     take: Callable[[Tensor], Tensor]  # the scaled inputs of some rows
     target: Tensor
     weight: Tensor | None  # with the mean 1, or None if all are 1
-
-    def __len__(self) -> int:
-        return len(self.target)
 
 
 @dataclass
@@ -83,10 +87,25 @@ def rate(schedule: str, time: float) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * time)
 
 
+def by_autograd(net: nn.Module) -> Step:
+    """A step for every network and device."""
+    parameters = list(net.parameters())
+
+    def step(x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        for parameter in parameters:
+            parameter.grad = None
+        losses = row_losses(net(x), target)
+        mean = (losses if weight is None else losses * weight).mean()
+        mean.backward()
+        return mean.detach()
+
+    return step
+
+
 def epoch(
     net: nn.Module,
     examples: Examples,
-    loss: Loss,
+    step: Step,
     optimizer: Optimizer,
     batch: int,
     rng: np.random.Generator,
@@ -94,47 +113,41 @@ def epoch(
 ) -> float:
     """One pass over the rows in random order, in batches of equal size; the mean loss."""
     net.train()
-    steps = max(1, math.ceil(len(examples) / batch))
-    order = torch.from_numpy(rng.permutation(len(examples))).to(examples.target.device)
+    take, target, weight = examples
+    steps = max(1, math.ceil(len(target) / batch))
+    order = torch.from_numpy(rng.permutation(len(target))).to(target.device)
     total = torch.zeros((), device=order.device, dtype=torch.float64)
-    for step, rows in enumerate(order.tensor_split(steps)):
-        now = rates(step / steps)
+    for number, rows in enumerate(order.tensor_split(steps)):
+        now = rates(number / steps)
         for group in optimizer.param_groups:
             group["lr"] = now * group["rate"]
-        losses = loss(net(examples.take(rows)), examples.target[rows])
-        if examples.weight is not None:
-            losses = losses * examples.weight[rows]
-        mean = losses.mean()
-        mean.backward()
+        loss = step(take(rows), target[rows], None if weight is None else weight[rows])
         optimizer.step()
-        optimizer.zero_grad()
-        total += mean.detach() * len(rows)
-    return float(total) / len(examples)
+        total += loss * len(rows)
+    return float(total) / len(target)
 
 
 @torch.no_grad()
 def outputs(net: nn.Module, examples: Examples, chunk: int = 8192) -> Tensor:
     """What the network makes of every row."""
     net.eval()
-    rows = torch.arange(len(examples), device=examples.target.device)
+    rows = torch.arange(len(examples.target), device=examples.target.device)
     return torch.cat([net(examples.take(some)) for some in rows.split(chunk)])
 
 
-@dataclass
-class Best:
-    """The weights of the epoch with the best score on the validation rows."""
+class Best(NamedTuple):
+    """The epoch with the smallest loss on the validation rows, and its weights."""
 
-    score: float = -math.inf
+    loss: float = math.inf
     epoch: int = 0
-    weights: dict[str, Tensor] = field(default_factory=dict)
+    weights: dict[str, Tensor] | None = None
 
 
 def train(
     net: nn.Module,
     training: Examples,
     validation: Examples | None,
-    loss: Loss,
-    score: Callable[[Tensor, Examples], float],
+    step: Step,
     optimizer: Optimizer,
     history: History,
     rng: np.random.Generator,
@@ -145,13 +158,13 @@ def train(
     patience: float,
 ) -> Iterator[int]:
     """Train epoch by epoch, yielding the number of epochs done; at the end, the best weights."""
-    best, best_loss = Best(), math.inf
+    best = Best()
     for number in range(epochs):
         history.add(
             epoch(
                 net,
                 training,
-                loss,
+                step,
                 optimizer,
                 batch,
                 rng,
@@ -167,14 +180,9 @@ def train(
         if validation is not None:
             found = outputs(net, validation)
             history.scores.append(score(found, validation))
-            judged = loss(found, validation.target)
-            if validation.weight is not None:
-                judged = judged * validation.weight
-            now = float(judged.mean())
-            if now < best_loss:
-                best_loss = now
-                best.score, best.epoch = history.scores[-1], number
-                best.weights = {k: v.clone() for k, v in net.state_dict().items()}
+            now = mean_loss(found, validation)
+            if now < best.loss:
+                best = Best(now, number, {k: v.clone() for k, v in net.state_dict().items()})
         yield number + 1
         if validation is not None and number - best.epoch >= patience:
             break
@@ -183,14 +191,16 @@ def train(
     net.eval()
 
 
-def accuracy(found: Tensor, examples: Examples) -> float:
-    """The (weighted) share of rows whose class is right."""
-    right = (found.argmax(1) == examples.target).double()
-    return float(_mean(right, examples.weight))
+def mean_loss(found: Tensor, examples: Examples) -> float:
+    """The loss by which the best epoch is chosen."""
+    return float(_mean(row_losses(found, examples.target).double(), examples.weight))
 
 
-def r2(found: Tensor, examples: Examples) -> float:
-    """The (weighted) coefficient of determination, averaged over targets."""
+def score(found: Tensor, examples: Examples) -> float:
+    """The accuracy, or the coefficient of determination averaged over targets."""
+    if examples.target.ndim == 1:
+        right = (found.argmax(1) == examples.target).double()
+        return float(_mean(right, examples.weight))
     target = examples.target.double()
     left = _mean((found.double() - target).square(), examples.weight)
     spread = _mean((target - _mean(target, examples.weight)).square(), examples.weight)

@@ -1,0 +1,88 @@
+"""The tables of ``estimators.py``: those that the defaults were chosen on, and those held out."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import sklearn.datasets as ready
+from sklearn.model_selection import train_test_split
+
+from lpunits.paper.data import load
+
+Table = tuple[Any, Any]
+
+
+def outliers(seed: int) -> Table:
+    """Friedman 1 with skewed columns, and a hundredth of their values far out."""
+    rng = np.random.default_rng(seed)
+    X, y = ready.make_friedman1(1500, noise=1.0, random_state=seed)
+    X = np.exp(3 * X)
+    X[rng.random(X.shape) < 0.01] *= 1000
+    return X, y
+
+
+def covertype(rows: int) -> Callable[[int], Table]:
+    """So many rows of the training set, with the columns as they are in the file's units."""
+
+    def table(seed: int) -> Table:
+        part = load("covertype", components=None).train
+        some = np.random.default_rng(seed).permutation(len(part))[:rows]
+        return np.asarray(part.features)[some], np.asarray(part.targets)[some]
+
+    return table
+
+
+CLASSES: dict[str, Callable[[int], Table]] = {
+    "wine": lambda seed: ready.load_wine(return_X_y=True),
+    "breast cancer": lambda seed: ready.load_breast_cancer(return_X_y=True),
+    "digits": lambda seed: ready.load_digits(return_X_y=True),
+    "moons": lambda seed: ready.make_moons(500, noise=0.25, random_state=seed),
+    "Gaussian quantiles": lambda seed: ready.make_gaussian_quantiles(
+        n_samples=1500, n_features=8, n_classes=3, random_state=seed
+    ),
+    "classification, 30 columns": lambda seed: ready.make_classification(
+        2000, 30, n_informative=8, n_redundant=5, n_classes=4, flip_y=0.05, random_state=seed
+    ),
+    "Hastie 10.2": lambda seed: ready.make_hastie_10_2(3000, random_state=seed),
+    "covertype, 4,000 rows": covertype(6_250),
+}
+NUMBERS: dict[str, Callable[[int], Table]] = {
+    "diabetes": lambda seed: ready.load_diabetes(return_X_y=True),
+    "Friedman 1": lambda seed: ready.make_friedman1(1000, noise=1.0, random_state=seed),
+    "Friedman 3": lambda seed: ready.make_friedman3(2000, noise=0.1, random_state=seed),
+    "linear, 50 columns": lambda seed: ready.make_regression(
+        600, 50, n_informative=10, noise=20.0, random_state=seed
+    ),
+    "outliers": outliers,
+}
+HELD_OUT_CLASSES: dict[str, Callable[[int], Table]] = {
+    "iris": lambda seed: ready.load_iris(return_X_y=True),
+    "blobs": lambda seed: ready.make_blobs(
+        1000, 8, centers=6, cluster_std=6.0, random_state=seed
+    ),
+    "covertype, 50,000 rows": covertype(62_500),
+}
+HELD_OUT_NUMBERS: dict[str, Callable[[int], Table]] = {
+    "Friedman 2": lambda seed: ready.make_friedman2(1500, noise=100.0, random_state=seed),
+    "swiss roll": lambda seed: ready.make_swiss_roll(2000, noise=0.5, random_state=seed),
+}
+ALL = CLASSES | NUMBERS | HELD_OUT_CLASSES | HELD_OUT_NUMBERS
+
+
+def has_classes(name: str) -> bool:
+    """Whether the targets of a table are classes."""
+    return name in CLASSES or name in HELD_OUT_CLASSES
+
+
+@cache
+def parts(name: str, seed: int) -> tuple[Any, ...]:
+    """Inputs and targets to train on, to validate on, to test on: 64, 16 and 20 % of the rows."""
+    X, y = ALL[name](seed)
+    classes = y if has_classes(name) else None
+    X, X_test, y, y_test = train_test_split(X, y, test_size=0.2, random_state=seed, stratify=classes)
+    classes = y if has_classes(name) else None
+    X, X_valid, y, y_valid = train_test_split(
+        X, y, test_size=0.2, random_state=seed, stratify=classes
+    )
+    return X, y, X_valid, y_valid, X_test, y_test
