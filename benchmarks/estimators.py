@@ -13,7 +13,7 @@ import argparse
 import json
 import math
 import multiprocessing
-import os
+import subprocess
 import sys
 import time
 import warnings
@@ -26,13 +26,25 @@ from unittest.mock import patch
 
 import numpy as np
 import sklearn
+import skorch
 import torch
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.metrics import log_loss
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
-from estimators_tables import CLASSES, HELD_OUT_CLASSES, HELD_OUT_NUMBERS, NUMBERS
-from estimators_tables import has_classes, parts
+from estimators_tables import ALL, CLASSES, NUMBERS, covertype, has_classes, parts
+from lpunits import MLP
 from lpunits.files import write_atomically
-from lpunits.sklearn import LpClassifier, LpRegressor, tables, training
+from lpunits.sklearn import LpClassifier, LpRegressor, base, tables, training
 
 RECORDS = Path(__file__).parents[1] / "results" / "estimators.json"
 Run = tuple[str, str, str, int]  # the study, the table, the name of a variant, the seed
@@ -40,7 +52,8 @@ Run = tuple[str, str, str, int]  # the study, the table, the name of a variant, 
 # What a variant changes: parameters of the estimator, or (in capitals) constants of the package.
 START: dict[str, Any] = {
     "hidden_layer_sizes": (128, 128), "learning_rate": "one-cycle", "learning_rate_init": 2e-3,
-    "weight_decay": 0.01, "ROBUST": True, "BOUND": 3.0, "CHOOSE": "loss", "max_iter": 100,
+    "weight_decay": 0.01, "max_iter": 100, "BOUND": 3.0, "HOLD_OUT": 300, "SCALING": "robust",
+    "CHOOSE": "loss",
 }  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "start": {},
@@ -48,14 +61,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "by score": {"CHOOSE": "score"},
     "rate 0.0005": {"learning_rate_init": 5e-4},
     "rate 0.005": {"learning_rate_init": 5e-3},
-    "standard": {"ROBUST": False, "BOUND": math.inf},
+    "standard": {"SCALING": "standard", "BOUND": math.inf},
     "64 x 2": {"hidden_layer_sizes": (64, 64)},
     "decay 0.1": {"weight_decay": 0.1},
     "dropout 0.1": {"dropout": 0.1},
+    "rate 0.001": {"learning_rate_init": 1e-3},
+    "hold out from 100": {"HOLD_OUT": 100},
     "50 epochs": {"max_iter": 50},
     "200 epochs": {"max_iter": 200},
     "batch 32": {"batch_size": 32},
-    "standard, bound 3": {"ROBUST": False},
+    "standard, bound 3": {"SCALING": "standard"},
     "256": {"hidden_layer_sizes": (256,)},
     "decay 1": {"weight_decay": 1.0},
     "dropout 0.3": {"dropout": 0.3},
@@ -63,7 +78,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "batch 256": {"batch_size": 256},
     "rate of orders 1": {"order_scale": 1.0},
 }
-MODULES = {"ROBUST": tables, "BOUND": tables, "CHOOSE": training}
+
+
+def standard(X: Any, rows: Any, weights: Any, dtype: torch.dtype) -> tables.Standardize:
+    """Scaling by means and standard deviations alone."""
+    return tables.Standardize(*tables.moments(X, rows, weights), dtype, tables.BOUND)
+
+
+def by_score(found: torch.Tensor, examples: training.Examples) -> float:
+    """The best epoch is that with the best score."""
+    return -training.score(found, examples)
+
+
+def patches(changes: dict[str, Any]) -> list[Any]:
+    """What to patch for the names in capitals."""
+    found = [patch.object(tables, "BOUND", changes["BOUND"])]
+    found.append(patch.object(base, "HOLD_OUT", changes["HOLD_OUT"]))
+    if changes["SCALING"] == "standard":
+        found.append(patch.object(base, "scaling", standard))
+    if changes["CHOOSE"] == "score":
+        found.append(patch.object(training, "mean_loss", by_score))
+    return found
 
 
 def ours(name: str, changes: dict[str, Any], seed: int) -> Any:
@@ -81,15 +116,15 @@ def judged(model: Any, name: str, X: Any, y: Any) -> dict[str, float]:
 
 def trial(run: Run) -> tuple[Run, dict[str, float]]:
     """Train and judge; in the search by validation rows."""
-    study, name, variant, seed = run
+    _, name, variant, seed = run
     torch.set_num_threads(1)
-    X, y, X_valid, y_valid, X_test, y_test = parts(name, seed)
+    X, y, X_valid, y_valid, *_ = parts(name, seed)
     begin = time.process_time()
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         changes = START | VARIANTS[variant]
-        for constant, module in MODULES.items():
-            stack.enter_context(patch.object(module, constant, changes[constant]))
+        for change in patches(changes):
+            stack.enter_context(change)
         model = ours(name, changes, seed).fit(X, y)
         found = judged(model, name, X_valid, y_valid)
     return run, found | {"seconds": time.process_time() - begin}
@@ -100,7 +135,7 @@ def study(runs: list[Run], processes: int) -> None:
     missing = [run for run in runs if " | ".join(map(str, run)) not in records]
     print(f"{len(runs)} runs, {len(missing)} of them to do", flush=True)
     with multiprocessing.Pool(processes) as pool:
-        for run, found in pool.imap(trial, missing):
+        for run, found in pool.imap(answer, missing):
             records[" | ".join(map(str, run))] = found
             print(run, {k: round(v, 4) for k, v in found.items()}, flush=True)
             write(records)
@@ -120,17 +155,175 @@ def write(records: dict[str, Any]) -> None:
     write_atomically(RECORDS, text.encode())
 
 
+# ---------------------------------------------------------------- the defaults against others
+
+
+def rivals(name: str, seed: int) -> dict[str, Any]:
+    """Each with its default arguments; the perceptron gets standardised inputs (and targets)."""
+    if has_classes(name):
+        perceptron: Any = make_pipeline(StandardScaler(), MLPClassifier(random_state=seed))
+        boosting: Any = HistGradientBoostingClassifier(random_state=seed)
+        forest: Any = RandomForestClassifier(random_state=seed)
+        kind: Any = LpClassifier
+    else:
+        scaled = make_pipeline(StandardScaler(), MLPRegressor(random_state=seed))
+        perceptron = TransformedTargetRegressor(scaled, transformer=StandardScaler())
+        boosting = HistGradientBoostingRegressor(random_state=seed)
+        forest, kind = RandomForestRegressor(random_state=seed), LpRegressor
+    return {
+        "Lp": kind(random_state=seed),
+        "Lp, ReLU units": kind(activation="relu", random_state=seed),
+        "MLP": perceptron,
+        "boosting": boosting,
+        "forest": forest,
+    }
+
+
+def compared(run: Run) -> tuple[Run, dict[str, float]]:
+    """Train on training and validation rows, judge by test rows."""
+    _, name, variant, seed = run
+    torch.set_num_threads(1)
+    X, y, X_valid, y_valid, X_test, y_test = parts(name, seed)
+    X, y = np.concatenate([X, X_valid]), np.concatenate([y, y_valid])
+    begin = time.process_time()
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")
+        model = rivals(name, seed)[variant].fit(X, y)
+    seconds = time.process_time() - begin
+    return run, judged(model, name, X_test, y_test) | {"seconds": seconds}
+
+
+def answer(run: Run) -> tuple[Run, dict[str, float]]:
+    return compared(run) if run[0] == "compare" else trial(run)
+
+
+# ---------------------------------------------------------------- speed and memory
+
+WIDTH, BATCH, ROWS = 100, 200, 50_000  # width and batch are scikit-learn's defaults
+
+
+def speed(rows: int = ROWS, epochs: int = 3, rounds: int = 3) -> dict[str, float]:
+    """Seconds of an epoch, the least of some rounds: fits of many epochs less those of one."""
+    X, y = covertype(rows)(0)
+
+    def by_skorch(count: int) -> Any:
+        net = skorch.NeuralNetClassifier(
+            MLP(54, [WIDTH], 7), criterion=torch.nn.CrossEntropyLoss, optimizer=torch.optim.AdamW,
+            optimizer__fused=True, batch_size=BATCH, max_epochs=count, train_split=None, verbose=0,
+        )  # fmt: skip
+        return lambda X, y: net.fit(X.astype(np.float32), y)
+
+    def by_us(**options: Any) -> Any:
+        return lambda count: (
+            LpClassifier(
+                (WIDTH,), **options, batch_size=BATCH, max_iter=count, early_stopping=False
+            ).fit
+        )
+
+    def by_sklearn(count: int) -> Any:
+        return MLPClassifier((WIDTH,), batch_size=BATCH, max_iter=count, n_iter_no_change=99).fit
+
+    contestants = {
+        "LpClassifier": by_us(),
+        "LpClassifier, ReLU units": by_us(activation="relu"),
+        "MLPClassifier, float64": by_sklearn,
+        "MLPClassifier, float32": by_sklearn,
+        "skorch": by_skorch,
+    }
+    least: dict[str, float] = defaultdict(lambda: math.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(rounds):
+            for name, fit in contestants.items():
+                data = X.astype(np.float32 if "float32" in name else np.float64)
+                times = []
+                for count in (1, 1 + epochs):
+                    begin = time.perf_counter()
+                    fit(count)(data, y)
+                    times.append(time.perf_counter() - begin)
+                least[name] = min(least[name], (times[1] - times[0]) / epochs)
+    return dict(least)
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+from lpunits.sklearn import LpClassifier
+rng, rows, dtype = np.random.default_rng(0), int(sys.argv[1]), sys.argv[2]
+LpClassifier((100,), max_iter=1).fit(rng.random((2000, 54)), rng.integers(0, 7, 2000))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+X = rng.random((rows, 54), np.float32).astype(dtype, copy=False)
+y = rng.integers(0, 7, rows)
+LpClassifier((100,), max_iter=1).fit(X, y).predict(X)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024 / X.nbytes)
+"""
+
+
+def memory(rows: int, dtype: str) -> float:
+    """The peak of a fit and a prediction, the table itself included, in sizes of the table."""
+    command = [sys.executable, "-c", MEMORY, str(rows), dtype]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def print_speed() -> None:
+    found = speed()
+    for name, seconds in found.items():
+        ratio = seconds / found["LpClassifier"]
+        print(f"{name:28} {seconds:.3f} s an epoch, {ratio:.2f} x that of LpClassifier")
+    for rows in (ROWS, 10 * ROWS):
+        for dtype in ("float32", "float64"):
+            print(f"memory, {rows:,} rows of {dtype}: {memory(rows, dtype):.2f} x the table")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def tables_of_results() -> str:
+    """The search, relative to its start, and the comparison."""
+    found: dict[tuple[str, str, str], list[dict[str, float]]] = defaultdict(list)
+    for key, values in stored().items():
+        question, name, variant, _ = key.split(" | ")
+        found[question, name, variant].append(values)
+    text = []
+    for question in ("search", "compare"):
+        columns = list(dict.fromkeys(v for q, _, v in found if q == question))
+        first = {"search": list(VARIANTS), "compare": list(rivals("iris", 0))}[question]
+        columns = [c for c in first if c in columns]
+        names = list(dict.fromkeys(n for q, n, _ in found if q == question))
+        text += [f"\n### {question}\n", "| | " + " | ".join(columns) + " |"]
+        text.append("|---" * (len(columns) + 1) + "|")
+        for name in (n for n in ALL if n in names):
+            cells = [cell(found.get((question, name, column), [])) for column in columns]
+            text.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def cell(values: list[dict[str, float]]) -> str:
+    """Error in %, and the log loss of a classification, as means over seeds."""
+    if not values:
+        return ""
+    text = f"{mean(v['error'] for v in values):.1f}"
+    return text + (f" ({mean(v['loss'] for v in values):.2f})" if "loss" in values[0] else "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="+", default=list(VARIANTS))
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--search", action="store_true", help="choose defaults")
+    parser.add_argument("--compare", action="store_true", help="judge the defaults")
+    parser.add_argument("--speed", action="store_true", help="time an epoch, measure memory")
+    parser.add_argument("--table", action="store_true", help="print what was found")
+    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
-    names = [*CLASSES, *NUMBERS]
-    study(
-        [("search", n, v, s) for s in range(args.seeds) for v in args.only for n in names],
-        args.processes,
-    )
+    if args.search:
+        study([("search", n, v, 0) for v in args.only for n in CLASSES | NUMBERS], args.processes)
+    if args.compare:
+        study([("compare", n, r, 0) for n in ALL for r in rivals(n, 0)], args.processes)
+    if args.speed:
+        print_speed()
+    if args.table:
+        print(tables_of_results())
 
 
 if __name__ == "__main__":

@@ -58,9 +58,7 @@ NUMBERS: dict[str, Callable[[int], Table]] = {
 }
 HELD_OUT_CLASSES: dict[str, Callable[[int], Table]] = {
     "iris": lambda seed: ready.load_iris(return_X_y=True),
-    "blobs": lambda seed: ready.make_blobs(
-        1000, 8, centers=6, cluster_std=6.0, random_state=seed
-    ),
+    "blobs": lambda seed: ready.make_blobs(1000, 8, centers=6, cluster_std=6.0, random_state=seed),
     "covertype, 50,000 rows": covertype(62_500),
 }
 HELD_OUT_NUMBERS: dict[str, Callable[[int], Table]] = {
@@ -78,11 +76,11 @@ def has_classes(name: str) -> bool:
 @cache
 def parts(name: str, seed: int) -> tuple[Any, ...]:
     """Inputs and targets to train on, to validate on, to test on: 64, 16 and 20 % of the rows."""
-    X, y = ALL[name](seed)
-    classes = y if has_classes(name) else None
-    X, X_test, y, y_test = train_test_split(X, y, test_size=0.2, random_state=seed, stratify=classes)
-    classes = y if has_classes(name) else None
-    X, X_valid, y, y_valid = train_test_split(
-        X, y, test_size=0.2, random_state=seed, stratify=classes
-    )
+
+    def split(X: Any, y: Any) -> Any:
+        stratify = y if has_classes(name) else None
+        return train_test_split(X, y, test_size=0.2, random_state=seed, stratify=stratify)
+
+    X, X_test, y, y_test = split(*ALL[name](seed))
+    X, X_valid, y, y_valid = split(X, y)
     return X, y, X_valid, y_valid, X_test, y_test

@@ -80,7 +80,7 @@ def moments(X: Any, rows: Rows, weights: Weights) -> tuple[Tensor, Tensor]:
         mean += shares[some] @ x
         low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
     variance = torch.zeros_like(mean)
-    unit = high - low  # squares must not overflow
+    unit = high / 2 - low / 2  # neither this nor squares of what it divides overflow
     for some in chunks(X, rows):
         variance += shares[some] @ ((dense(X, rows[some]) - mean) / unit).square_()
     constant = unit == 0
