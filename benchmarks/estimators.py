@@ -20,7 +20,7 @@ import warnings
 from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import mean
+from statistics import geometric_mean
 from typing import Any
 from unittest.mock import patch
 
@@ -77,6 +77,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cosine": {"learning_rate": "cosine"},
     "batch 256": {"batch_size": 256},
     "rate of orders 1": {"order_scale": 1.0},
+    "decay 1, all rows": {"weight_decay": 1.0, "early_stopping": False},
+    "decay 1, rate 0.001": {"weight_decay": 1.0, "learning_rate_init": 1e-3},
+    "decay 1, dropout 0.1": {"weight_decay": 1.0, "dropout": 0.1},
+    "decay 1, 64 x 2": {"weight_decay": 1.0, "hidden_layer_sizes": (64, 64)},
+    "decay 1, standard": {"weight_decay": 1.0, "SCALING": "standard", "BOUND": math.inf},
+    "decay 1, hold out from 100": {"weight_decay": 1.0, "HOLD_OUT": 100},
+    "decay 3": {"weight_decay": 3.0},
 }
 
 
@@ -281,30 +288,40 @@ def print_speed() -> None:
 
 def tables_of_results() -> str:
     """The search, relative to its start, and the comparison."""
-    found: dict[tuple[str, str, str], list[dict[str, float]]] = defaultdict(list)
+    found: dict[str, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for key, values in stored().items():
         question, name, variant, _ = key.split(" | ")
-        found[question, name, variant].append(values)
-    text = []
-    for question in ("search", "compare"):
-        columns = list(dict.fromkeys(v for q, _, v in found if q == question))
-        first = {"search": list(VARIANTS), "compare": list(rivals("iris", 0))}[question]
-        columns = [c for c in first if c in columns]
-        names = list(dict.fromkeys(n for q, n, _ in found if q == question))
-        text += [f"\n### {question}\n", "| | " + " | ".join(columns) + " |"]
-        text.append("|---" * (len(columns) + 1) + "|")
-        for name in (n for n in ALL if n in names):
-            cells = [cell(found.get((question, name, column), [])) for column in columns]
+        found[question][variant][name] = values
+    start = found["search"]["start"]
+    text = ["\n### search\n", "| | error | log loss | tables better, worse |", "|---|---|---|---|"]
+    for variant in VARIANTS:
+        if judged := found["search"].get(variant):
+            errors = [ratio(v, start[n], "error", 0.5) for n, v in judged.items()]
+            losses = [ratio(v, start[n], "loss", 0.01) for n, v in judged.items() if "loss" in v]
+            better, worse = sum(r < 0.98 for r in errors), sum(r > 1.02 for r in errors)
+            cells = [f"{geometric_mean(r):.2f}" if r else "" for r in (errors, losses)]
+            text.append(
+                f"| {variant} | {cells[0]} | {cells[1]} | {better}, {worse} of {len(errors)} |"
+            )
+    columns = list(rivals("iris", 0))
+    text += ["\n### compare\n", "| | " + " | ".join(columns) + " |", "|---" * 6 + "|"]
+    for name in ALL:
+        cells = [cell(found["compare"][column].get(name)) for column in columns]
+        if any(cells):
             text.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
 
-def cell(values: list[dict[str, float]]) -> str:
-    """Error in %, and the log loss of a classification, as means over seeds."""
-    if not values:
+def ratio(values: dict[str, float], start: dict[str, float], what: str, plus: float) -> float:
+    """By how much an error is larger than at the start of the search; a little is added to both."""
+    return (values[what] + plus) / (start[what] + plus)
+
+
+def cell(values: dict[str, float] | None) -> str:
+    """Error in %, and the log loss of a classification."""
+    if values is None:
         return ""
-    text = f"{mean(v['error'] for v in values):.1f}"
-    return text + (f" ({mean(v['loss'] for v in values):.2f})" if "loss" in values[0] else "")
+    return f"{values['error']:.1f}" + (f" ({values['loss']:.2f})" if "loss" in values else "")
 
 
 def main() -> None:

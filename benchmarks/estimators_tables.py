@@ -59,7 +59,7 @@ NUMBERS: dict[str, Callable[[int], Table]] = {
 HELD_OUT_CLASSES: dict[str, Callable[[int], Table]] = {
     "iris": lambda seed: ready.load_iris(return_X_y=True),
     "blobs": lambda seed: ready.make_blobs(1000, 8, centers=6, cluster_std=6.0, random_state=seed),
-    "covertype, 50,000 rows": covertype(62_500),
+    "covertype, 20,000 rows": covertype(25_000),
 }
 HELD_OUT_NUMBERS: dict[str, Callable[[int], Table]] = {
     "Friedman 2": lambda seed: ready.make_friedman2(1500, noise=100.0, random_state=seed),

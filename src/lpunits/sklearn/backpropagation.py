@@ -31,12 +31,14 @@ class Backpropagation:
         self.last: Any
         *self.hidden, self.last = (layer for layer in net if isinstance(layer, kinds))
         self.kind = "lp" if activation == "l2" else activation
-        for parameter in net.parameters():
-            parameter.grad = torch.zeros_like(parameter)
+        self.parameters = list(net.parameters())
 
     @torch.no_grad()
     def __call__(self, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
         """The loss is cross entropy for targets of one dimension, else half the squared error."""
+        if self.parameters[0].grad is None:
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
         inputs, sums, orders = [], [], []
         for layer in self.hidden:
             inputs.append(x)

@@ -49,7 +49,7 @@ Targets = npt.NDArray[Any]  # class numbers (rows,), or numbers (rows, targets)
 
 # What "auto" means, in rows; the reasons are in docs/explanation/tables.md.
 ONE_BATCH = 100  # so few are a single batch, in float64: a row of weight 2 then counts as two rows
-HOLD_OUT = 300  # from here on a part is held out for validation
+HOLD_OUT = 200  # from here on a part is held out for validation
 
 _AT_LEAST_1 = Interval(Integral, 1, None, closed="left")
 _NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
@@ -99,7 +99,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         solver: str = "adamw",
         learning_rate: str = "one-cycle",
         learning_rate_init: float = 2e-3,
-        weight_decay: float = 0.01,
+        weight_decay: float = 1.0,
         batch_size: int | str = "auto",
         max_iter: int | str = "auto",
         early_stopping: bool | str = "auto",
@@ -208,7 +208,6 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         with self._own_randomness(self._random):
             mean = epoch(net, training, self._step(net), self._optimizer, batch, self._random)
         self._history.add(mean, net)
-        net.eval()
         return self._publish()
 
     def _checked(

@@ -45,7 +45,7 @@ class LpClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             rows, all of them.
         max_iter: Epochs. ``"auto"``: from 20 for a large table to 100 for a small one.
         early_stopping: Whether a part of the table is held out, to return to the epoch that had the
-            smallest loss there. ``"auto"``: from 300 rows on.
+            smallest loss there. ``"auto"``: from 200 rows on.
         validation_fraction: How large this part is.
         n_iter_no_change: After how many epochs without a better one to stop; by default none, as
             the last epochs, in which the rate goes to zero, are usually the best.
@@ -89,7 +89,7 @@ class LpClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         solver: str = "adamw",
         learning_rate: str = "one-cycle",
         learning_rate_init: float = 2e-3,
-        weight_decay: float = 0.01,
+        weight_decay: float = 1.0,
         batch_size: int | str = "auto",
         max_iter: int | str = "auto",
         early_stopping: bool | str = "auto",

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -124,13 +125,14 @@ def epoch(
         loss = step(take(rows), target[rows], None if weight is None else weight[rows])
         optimizer.step()
         total += loss * len(rows)
+    net.zero_grad()  # a model in a file or a pickle should not carry them
+    net.eval()
     return float(total) / len(target)
 
 
 @torch.no_grad()
 def outputs(net: nn.Module, examples: Examples, chunk: int = 8192) -> Tensor:
-    """What the network makes of every row."""
-    net.eval()
+    """What the network, in evaluation mode, makes of every row."""
     rows = torch.arange(len(examples.target), device=examples.target.device)
     return torch.cat([net(examples.take(some)) for some in rows.split(chunk)])
 
@@ -159,23 +161,17 @@ def train(
 ) -> Iterator[int]:
     """Train epoch by epoch, yielding the number of epochs done; at the end, the best weights."""
     best = Best()
+
+    def rates(number: int, done: float) -> float:
+        return rate(schedule, (number + done) / epochs)
+
     for number in range(epochs):
-        history.add(
-            epoch(
-                net,
-                training,
-                step,
-                optimizer,
-                batch,
-                rng,
-                lambda done, start=number: rate(schedule, (start + done) / epochs),  # type: ignore[misc]
-            ),
-            net,
-        )
-        if not math.isfinite(history.loss[-1]):
+        loss = epoch(net, training, step, optimizer, batch, rng, partial(rates, number))
+        history.add(loss, net)
+        if not math.isfinite(loss):
             raise ValueError(
-                f"learning_rate_init must be lower for these data: the loss was "
-                f"{history.loss[-1]} after epoch {number + 1}"
+                f"learning_rate_init must be lower for these data: the loss was {loss} "
+                f"after epoch {number + 1}"
             )
         if validation is not None:
             found = outputs(net, validation)
@@ -188,7 +184,6 @@ def train(
             break
     if best.weights:
         net.load_state_dict(best.weights)
-    net.eval()
 
 
 def mean_loss(found: Tensor, examples: Examples) -> float:
@@ -205,9 +200,7 @@ def score(found: Tensor, examples: Examples) -> float:
     left = _mean((found.double() - target).square(), examples.weight)
     spread = _mean((target - _mean(target, examples.weight)).square(), examples.weight)
     known = spread > 0
-    return (
-        float((1 - left[known] / spread[known]).mean()) if known.any() else float(left.max() == 0)
-    )
+    return float((1 - left[known] / spread[known]).mean()) if known.any() else 0.0
 
 
 def _mean(values: Tensor, weight: Tensor | None) -> Tensor:
