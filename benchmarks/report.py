@@ -13,7 +13,7 @@ import torch
 from matplotlib.figure import Figure
 
 import lpunits
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 from lpunits.paper.report.page import svg
 from lpunits.paper.training.records import commit, cpu, versions
 from timing import BOTH, OURS, Result, compiled

@@ -27,7 +27,7 @@ import optuna
 import torch
 
 import report
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.recipes import TWO_LAYERS, table1
 from lpunits.paper.training.records import cpu, versions

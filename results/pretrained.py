@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from lpunits import sealed
 from lpunits.paper.data import load
-from lpunits.paper.training import sealed
 from lpunits.paper.training.models import PRETRAINED
 
 ABOUT = ("kind", "label", "config", "seed", "versions", "commit")

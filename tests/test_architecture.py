@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 ARROW = """
 reference ops arguments files
-segments orders start optim
+segments orders start optim sealed
 functional
 windows layers dropout
 units
@@ -25,7 +25,7 @@ rnn
 dotrnn
 diagnosis geometry sklearn integrations
 __init__
-paper.files paper.register paper.statistics
+paper.register paper.statistics
 paper.playground
 paper.data
 paper.training

@@ -133,9 +133,7 @@ def test_warm_start_continues(iris):
     model.set_params(max_iter=1, learning_rate="constant").fit(*iris)
     assert model.n_iter_ == 31
     assert model.loss_curve_[-1] < 1.2 * before
-    with pytest.raises(
-        ValueError, match=r"the classes \[0, 1, 2\] as before, got also \[3\]"
-    ):
+    with pytest.raises(ValueError, match=r"the classes \[0, 1, 2\] as before, got also \[3\]"):
         model.fit(iris[0], iris[1] + 1)
     with pytest.raises(ValueError, match="4 features as input"):
         model.fit(iris[0][:, :2], iris[1])

@@ -1,4 +1,4 @@
-"""Files and folders that are written completely or not at all, for every room of the paper."""
+"""Files and folders that are written completely or not at all."""
 
 import os
 import secrets

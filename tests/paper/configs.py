@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lpunits.paper.files import StorageError
+from lpunits.files import StorageError
 from lpunits.paper.search.spaces import Choice, Real
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.networks import Convolutional, FeedForward

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lpunits import LpLinear, MaxoutLinear
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 
 
 def folder() -> Path:

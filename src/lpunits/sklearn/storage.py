@@ -1,18 +1,14 @@
 """Fitted estimators in files: safetensors, with the rest as JSON in its head."""
 
-import hashlib
-import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from lpunits.files import write_atomically
+from lpunits import sealed
 from lpunits.sklearn.tables import unscaled
 from lpunits.sklearn.training import History
 
@@ -40,10 +36,7 @@ def save(estimator: Any, path: Path) -> None:
         "flat": getattr(estimator, "_flat", None),
         "history": [history.loss, history.scores, history.orders],
     }
-    tensors = {k: t.detach().cpu().contiguous() for k, t in model.state_dict().items()}
-    text = json.dumps(facts)
-    head = {"json": text, "sha256": _digest(text, tensors)}
-    write_atomically(path, to_bytes(tensors, head))
+    sealed.write(path, model.state_dict(), facts)
 
 
 def load(path: str | Path, kind: type | None = None) -> Any:
@@ -61,22 +54,20 @@ def load(path: str | Path, kind: type | None = None) -> Any:
         path: What ``save`` wrote.
         kind: The class that is expected, if one is.
     """
-    from lpunits.sklearn.estimators import LpClassifier, LpRegressor
-
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"path must be a file that save() wrote, got {path}")
+    tensors, facts = sealed.read(path)
     try:
-        with safe_open(path, "pt") as file:
-            head = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a file that save() wrote, or damaged ({error})") from error
-    if "json" not in head or "sha256" not in head:
-        raise ValueError(f"{path}: a safetensors file, but not one that save() wrote")
-    if head["sha256"] != _digest(head["json"], tensors):
-        raise ValueError(f"{path}: damaged, its checksum is not that of its content")
-    facts = json.loads(head["json"])
+        return _restored(path, tensors, facts, kind)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not a file that save() wrote ({reason})") from error
+
+
+def _restored(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], kind: Any) -> Any:
+    from lpunits.sklearn.estimators import LpClassifier, LpRegressor
+
     if facts["format"] != FORMAT:
         raise ValueError(
             f"{path}: written by lpunits {facts['lpunits']} in format {facts['format']}, "
@@ -110,15 +101,6 @@ def _version() -> str:
         return version("lpunits")
     except PackageNotFoundError:
         return "from source"
-
-
-def _digest(text: str, tensors: dict[str, Tensor]) -> str:
-    """The sha256 of all that a file says."""
-    found = hashlib.sha256(text.encode())
-    for name, tensor in sorted(tensors.items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
 
 
 def _listed(names: Any) -> list[str] | None:

@@ -8,7 +8,7 @@ import time
 import pytest
 import sqlalchemy
 
-from lpunits.paper.files import StorageError
+from lpunits.files import StorageError
 from lpunits.paper.search import claims
 from lpunits.paper.search.claims import FILE, TABLE, Claims, shared
 

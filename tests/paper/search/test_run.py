@@ -16,7 +16,7 @@ import torch
 from configs import Sum
 from rich.console import Console
 
-from lpunits.paper.files import StorageError
+from lpunits.files import StorageError
 from lpunits.paper.search import display, engines
 from lpunits.paper.search.claims import shared
 from lpunits.paper.search.display import RunDisplay

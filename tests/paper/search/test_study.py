@@ -9,7 +9,7 @@ import sqlalchemy
 from configs import ValleySpace
 from optuna.trial import TrialState
 
-from lpunits.paper.files import StorageError
+from lpunits.files import StorageError
 from lpunits.paper.search import claims, spaces, study
 from lpunits.paper.search.study import Plan, Study, open_storage
 

@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from lpunits import MLP
+from lpunits import MLP, sealed
 from lpunits.optim import SGD
-from lpunits.paper.training import sealed
 from lpunits.paper.training.checkpoint import restore, save
-from lpunits.paper.training.sealed import DamagedError
+from lpunits.sealed import DamagedError
 
 
 def make(kind, seed=0):

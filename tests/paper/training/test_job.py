@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lpunits.paper.training import sealed
+from lpunits import sealed
 from lpunits.paper.training.job import Job
 
 

@@ -10,8 +10,8 @@ from configs import IMAGES, MODERN, SMALL
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
+from lpunits import sealed
 from lpunits.paper.data import load
-from lpunits.paper.training import sealed
 from lpunits.paper.training.classification import Classification
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.loop import Loop, NotFiniteError

@@ -6,9 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lpunits import DOTRNN
+from lpunits import DOTRNN, sealed
 from lpunits.paper.cli.music import app
-from lpunits.paper.training import sealed
 from lpunits.paper.training.midi import read_midi, sample, write_midi
 from lpunits.paper.training.models import load_model
 from lpunits.paper.training.music import Music

@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from lpunits import sealed
 from lpunits.paper import load_model, pretrained
 from lpunits.paper.data import info, load
-from lpunits.paper.training import sealed
 from lpunits.paper.training.classification import Classification
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.models import PRETRAINED, config_of

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from lpunits.files import make_folder
 from lpunits.paper.cli.folders import OUT, Settings, records_of, storage_of
-from lpunits.paper.files import make_folder
 from lpunits.paper.search.engines import Ray, check_jobs
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.search.search import search as run_search

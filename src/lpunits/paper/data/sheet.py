@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from lpunits.files import write_atomically
 from lpunits.paper.data import randomness
 from lpunits.paper.data.dataset import Dataset
-from lpunits.paper.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lpunits.paper.files import StorageError, write_atomically
+from lpunits.files import StorageError, write_atomically
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jinja2
 
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 from lpunits.paper.report import summary
 from lpunits.paper.report.page import ABOUT, RULE, TEMPLATES, svg
 from lpunits.paper.report.parts import Part, headlines, times

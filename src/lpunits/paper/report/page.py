@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 import lpunits
+from lpunits.files import write_atomically
 from lpunits.paper import playground
-from lpunits.paper.files import write_atomically
 from lpunits.paper.report.parts import Part, headlines, times
 from lpunits.paper.report.section import Experiment, Picture
 

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 
 Verdict = Literal["reproduced", "better", "not reproduced", "stand-in"]
 FILE = "summary.json"

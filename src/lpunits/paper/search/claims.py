@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sql
 
-from lpunits.paper.files import StorageError, is_alive, make_folder, this_process
+from lpunits.files import StorageError, is_alive, make_folder, this_process
 
 HEARTBEAT, GRACE = 2.0, 10.0  # seconds
 FILE = ".claims.db"  # in a folder of records

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from lpunits.paper.files import StorageError, remove_leftovers
+from lpunits.files import StorageError, remove_leftovers
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks
 from lpunits.paper.training.job import Progress

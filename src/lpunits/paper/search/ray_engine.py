@@ -23,9 +23,9 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 import ray
 
+from lpunits.files import StorageError, write_atomically
 from lpunits.paper import data
 from lpunits.paper.data.sources import cache_folder, file_sha256, sha256
-from lpunits.paper.files import StorageError, write_atomically
 from lpunits.paper.search.engines import Lost, Message, Ray
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training.job import Progress

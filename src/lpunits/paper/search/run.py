@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import torch
 
+from lpunits.files import make_folder
 from lpunits.paper import data
-from lpunits.paper.files import make_folder
 from lpunits.paper.search import engines
 from lpunits.paper.search.claims import Claims, shared
 from lpunits.paper.search.display import RunDisplay, console, duration

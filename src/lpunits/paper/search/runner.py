@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lpunits.paper.files import StorageError
+from lpunits.files import StorageError
 from lpunits.paper.training import ranks, records
 from lpunits.paper.training.job import Job, Progress
 from lpunits.paper.training.records import Record, Records

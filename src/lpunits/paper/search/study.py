@@ -21,7 +21,7 @@ import optuna
 import sqlalchemy as sql
 from optuna.trial import FrozenTrial, TrialState
 
-from lpunits.paper.files import make_folder
+from lpunits.files import make_folder
 from lpunits.paper.search import spaces
 from lpunits.paper.search.claims import Claims, connected, failures_told
 from lpunits.paper.search.spaces import Space

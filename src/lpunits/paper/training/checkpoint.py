@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lpunits.paper.training import sealed
-from lpunits.paper.training.sealed import DamagedError
+from lpunits import sealed
+from lpunits.sealed import DamagedError
 
 __all__ = ["Part", "restore", "save"]
 

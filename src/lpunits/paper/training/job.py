@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from lpunits.paper.files import remove_leftovers
-from lpunits.paper.training import ranks, sealed
+from lpunits import sealed
+from lpunits.files import remove_leftovers
+from lpunits.paper.training import ranks
 from lpunits.paper.training.checkpoint import Part, State, restore, save
-from lpunits.paper.training.sealed import DamagedError
+from lpunits.sealed import DamagedError
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lpunits.paper.training import sealed
+from lpunits import sealed
 from lpunits.paper.training.music import Music
 from lpunits.paper.training.networks import Convolutional, FeedForward
 

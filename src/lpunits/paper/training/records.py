@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import lpunits
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 from lpunits.paper.training import ranks
 from lpunits.paper.training.trial import Result, Trial
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lpunits.paper.training.sealed import DamagedError, read, write
+from lpunits.sealed import DamagedError, read, write
 
 TENSORS = {
     "a/b": torch.arange(12.0).reshape(3, 4),

@@ -12,7 +12,7 @@ file among them. The checksum is that of the file with 64 zeros in its place.
 >>> _ = path.write_bytes(flipped)
 >>> read(path)
 Traceback (most recent call last):
-lpunits.paper.training.sealed.DamagedError: ...model.safetensors: damaged: its checksum is wrong
+lpunits.sealed.DamagedError: ...model.safetensors: damaged: its checksum is wrong
 """
 
 import json
@@ -26,7 +26,7 @@ from safetensors.torch import load
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 
 NAME, BLANK = b'\\"sha256\\": \\"', b"0" * 64  # the name as JSON within JSON has it
 
@@ -38,7 +38,7 @@ class DamagedError(ValueError):
 def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """Write tensors, and facts that JSON can hold, with a checksum over all of it."""
     # safetensors refuses tensors that share memory, as tied weights do.
-    copies = {name: t.detach().clone().contiguous() for name, t in tensors.items()}
+    copies = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
     data = to_bytes(copies, {"json": json.dumps({"sha256": BLANK.decode(), **facts})})
     write_atomically(path, data.replace(BLANK, sha256(data).hexdigest().encode(), 1))
 
