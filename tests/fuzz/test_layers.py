@@ -1,6 +1,7 @@
 """The layers against the reference, on windows, images and projections."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fuzz.calls import LAYOUTS, ORDERS, fuzz, laid_out, shapes, threads, values
+from fuzz.calls import LAYOUTS, NORMS, ORDERS, fuzz, laid_out, shapes, threads, values
 from fuzz.truth import assert_gradient, assert_value, truth
 from lpunits import GlobalLpPool, LpLinear, LpPool, LpPool1d, LpPool2d, LpPool3d
 
@@ -18,13 +19,16 @@ seeds = st.integers(0, 2**32)
 kinds = st.sampled_from(["normal", "image", "ties", "zeros", 1e-6])
 
 
-def some_orders(units: int, seed: int) -> list[float]:
-    choice = torch.randint(len(ORDERS), (units,), generator=torch.Generator().manual_seed(seed))
-    return [float(ORDERS[i]) for i in choice]
+FREE = {"order_range": (-math.inf, math.inf)}
+
+
+def some_orders(units: int, seed: int, among: Sequence[float] = ORDERS) -> list[float]:
+    choice = torch.randint(len(among), (units,), generator=torch.Generator().manual_seed(seed))
+    return [float(among[i]) for i in choice]
 
 
 def check(layer: torch.nn.Module, z: Tensor, seed: int, arrange: Arrange, dim: int = -1) -> None:
-    """The layer on z against the truth on what ``arrange`` makes of z, pooled over ``dim``."""
+    """A layer of free orders against the truth on what ``arrange`` makes of z, over ``dim``."""
     u = layer(z)
     grad = torch.randn(u.shape, generator=torch.Generator().manual_seed(seed))
     u.backward(grad)
@@ -38,8 +42,7 @@ def check(layer: torch.nn.Module, z: Tensor, seed: int, arrange: Arrange, dim: i
     assert z.grad.shape == z.shape
     assert (z.grad - dz).abs().max() <= LIMIT * size.max()
     if isinstance(layer.rho, torch.nn.Parameter):  # not where all orders are inf
-        drho = dp * torch.sigmoid(layer.rho.detach().double()).view(order.shape)
-        assert_gradient("rho", layer.rho.grad.view(order.shape), order, drho, LIMIT)
+        assert_gradient("rho", layer.rho.grad.view(order.shape), order, dp, LIMIT)
 
 
 def as_it_is(z: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,21 +60,21 @@ def test_lp_pool_and_global_pooling(drawn, kind, layout, seed, count):
     shape = [max(n, 1) for n in shape]
     z = laid_out(values(kind, shape, dim, 1.0, torch.float32, seed).float(), layout, seed)
     units = shape[-2 if dim in (-1, len(shape) - 1) else -1]
-    pool = LpPool(units, order=some_orders(units, seed), dim=dim)
-    global_pool = GlobalLpPool(shape[1], order=some_orders(shape[1], seed))
+    pool = LpPool(units, order=some_orders(units, seed), dim=dim, **FREE)
+    global_pool = GlobalLpPool(shape[1], order=some_orders(shape[1], seed), **FREE)
     with threads(count):
         check(pool, z.clone().requires_grad_(), seed, as_it_is, dim)
         check(global_pool, z.requires_grad_(), seed, flat_images)
 
 
 def test_lp_pool_over_the_second_of_four_dimensions():
-    check(LpPool(5, dim=1), torch.randn(3, 4, 6, 5, requires_grad=True), 0, as_it_is, 1)
+    check(LpPool(5, dim=1, **FREE), torch.randn(3, 4, 6, 5, requires_grad=True), 0, as_it_is, 1)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 def test_global_pooling_of_nearly_tied_images(layout):
     z = laid_out(0.5 + 0.05 * torch.rand(4, 8, 7, 7), layout, 0)
-    check(GlobalLpPool(8), z.requires_grad_(), 0, flat_images)
+    check(GlobalLpPool(8, **FREE), z.requires_grad_(), 0, flat_images)
 
 
 @st.composite
@@ -95,7 +98,7 @@ def test_windows(sizes, channels, kind, layout, seed):
     z = values(kind, shape, -1, 1.0, torch.float32, seed).float()
     z = laid_out(z, layout, seed).requires_grad_()
     layer = (LpPool1d, LpPool2d, LpPool3d)[len(space) - 1](
-        channels, kernel, stride, padding, order=some_orders(channels, seed)
+        channels, kernel, stride, padding, order=some_orders(channels, seed), **FREE
     )
 
     def cut(z: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +125,7 @@ def test_lp_linear(batch, inputs, units, filters, center, count, seed):
         return torch.randint(-30, 31, shape, generator=generator) / 8
 
     layer = LpLinear(
-        inputs, units, filters, order=some_orders(units, seed), center=center, bias=False
+        inputs, units, filters, order=some_orders(units, seed, NORMS), center=center, bias=False
     )
     with torch.no_grad():
         layer.weight.copy_(eighths(filters, units, inputs))

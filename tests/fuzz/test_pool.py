@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import exact
-from fuzz.calls import FULL, HALF, ORDERS, SECONDS, Call, calls, fuzz, threads, values
+from fuzz.calls import FULL, HALF, NORMS, ORDERS, SECONDS, Call, calls, fuzz, threads, values
 from fuzz.truth import assert_gradient, assert_value, gradient_limit, reference, truth, value_limit
 
 
@@ -91,7 +91,7 @@ def test_a_million_entries_in_a_group(kind, p, dim):
 
 
 @pytest.mark.skipif(not SECONDS, reason="takes seconds: see LPUNITS_FUZZ")
-@pytest.mark.parametrize("p", [ORDERS[1], 2.0, 1e4])
+@pytest.mark.parametrize("p", [-1.0, 0.0, NORMS[1], 2.0, 1e4])
 @pytest.mark.parametrize("kind", ["normal", "image", 1e-6])
 def test_ten_million_entries_in_a_group(kind, p):
     long_call(10**7, kind, p, 1).check()

@@ -189,7 +189,7 @@ class _Mean(NamedTuple):
         far = ((w * y.exp()).sum(dim, keepdim=True) / n).log()
         G = torch.where(less_1 < -0.5, far, less_1.log1p())
         root = (G / p / 2).exp()
-        u = torch.where(dead, 0, m * root * root)
+        u = torch.where(dead, n * 0, m * root * root)  # NaN if a weight is
         outside = (w == 0) | (b == 0) | nowhere | dead
         return cls(b, p, w, n, m, l, y, G, u, outside, dead)
 
