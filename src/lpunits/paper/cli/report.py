@@ -32,7 +32,7 @@ def list_all() -> None:
     )
     verdicts = Counter(headline.verdict for headline in summary.read())
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    print(f"The project's own results: {counts}.")
+    print(f"This project's results: {counts}.")
     print("Times are for two cores. Next: lpunits show NAME, lpunits run NAME")
 
 
