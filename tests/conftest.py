@@ -35,6 +35,7 @@ SLOW = (
     "paper/training",
     "playground",
     "test_benchmarks.py",
+    "test_distributed.py",
     "test_docs.py",
     "test_gpu.py",
     "test_ops.py",

@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from lpunits import dropout
 from lpunits.dropout import Dropout
@@ -114,3 +116,72 @@ def test_forward_mode_keeps_the_tangent():
         y, dy = torch.autograd.forward_ad.unpack_dual(dual)
         torch.testing.assert_close(dy, 3 * y)
         assert set(y.unique().tolist()) == {0.0, 2.0}
+
+
+def in_a_mode(layer, x, mode):
+    with mode:
+        return layer(x)
+
+
+def default_device(layer):
+    torch.set_default_device("meta")
+    try:
+        return layer(torch.ones(100, device="cpu"))
+    finally:
+        torch.set_default_device(None)
+
+
+def masks_of_a_graph(layer, make):
+    graph = make(layer, torch.ones(1000))
+    return torch.cat([graph(torch.ones(1000)), graph(torch.ones(1000))])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        lambda d: d(torch.ones(3, device="meta")).is_meta,
+        lambda d: d(torch.eye(3).to_sparse()),
+        lambda d: d(torch.eye(3).to_sparse_csr()),
+        lambda d: d(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])).is_nested,
+        lambda d: d(torch._efficientzerotensor((3,))),
+        lambda d: d(torch.ones(3, dtype=torch.int64)),
+        lambda d: d([1.0]),
+        lambda d: d(FakeTensorMode().from_tensor(torch.ones(3))).shape,
+        lambda d: in_a_mode(d, torch.ones(3), FakeTensorMode()),
+        lambda d: in_a_mode(d, torch.ones(3), FakeTensorMode(allow_non_fake_inputs=True)).shape,
+        default_device,
+        lambda d: masks_of_a_graph(d, lambda f, x: torch.jit.trace(f, x, check_trace=False)),
+        lambda d: masks_of_a_graph(d, lambda f, x: make_fx(f)(x)),
+        lambda d: masks_of_a_graph(d, lambda f, x: make_fx(f, tracing_mode="fake")(x)),
+        lambda d: masks_of_a_graph(d, lambda f, x: torch.func.functionalize(f)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_torchs_result_or_its_kind_of_error(case):
+    """And a graph draws a new mask at every call."""
+
+    def outcome(kind):
+        torch.manual_seed(3)
+        try:
+            return case(kind(0.5))
+        except Exception as error:  # any: the kinds are compared
+            return error
+
+    ours, theirs = outcome(Dropout), outcome(nn.Dropout)
+    if isinstance(theirs, Exception):
+        assert type(ours) is type(theirs), ours
+    elif not isinstance(theirs, torch.Tensor):
+        assert ours == theirs
+    else:
+        assert set(ours.unique().tolist()) == set(theirs.unique().tolist())
+        if len(theirs) == 2000:
+            assert not torch.equal(*ours.chunk(2))
+
+
+def test_a_sparse_upstream_gradient():
+    x = torch.ones(4, 4, requires_grad=True)
+    y = Dropout(0.5)(x)
+    (dx,) = torch.autograd.grad(y, x, torch.eye(4).to_sparse())
+    torch.testing.assert_close(dx, y.detach() * torch.eye(4))

@@ -5,8 +5,10 @@ from collections.abc import Collection, Sequence
 from numbers import Real
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
+
+_COMMON = (Tensor, nn.Parameter, type(None))
 
 
 def check_floating(name: str, value: object) -> None:
@@ -183,6 +185,9 @@ def can_look_at(*tensors: Tensor | None) -> bool:
 
 def inside_a_transform(*tensors: Tensor | None) -> bool:
     """Whether someone has to see what an operator is made of."""
+    for t in tensors:
+        if type(t) not in _COMMON and hasattr(t, "placements"):
+            return True  # a DTensor: torch knows how to distribute ordinary operations
     if torch._C._are_functorch_transforms_active() and not _batching():
         return True
     if recorded():

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lpunits.arguments import inside_a_transform
+from lpunits.arguments import inside_a_transform, recorded
 from lpunits.ops import compiled, ops
 
 
@@ -31,12 +31,15 @@ class Dropout(nn.Dropout):
             and type(input) in (Tensor, nn.Parameter)
             and input.device.type == "cpu"
             and input.dtype is torch.float32
-            and not torch.compiler.is_compiling()
+            and input.layout is torch.strided
+            and not input.is_nested
+            and not recorded()
+            and not torch._C._len_torch_dispatch_stack()  # fake tensors, or a graph being made
             and not torch._C._are_functorch_transforms_active()
             and not inside_a_transform(input)
         ):
             return super().forward(input)
-        seed = int(torch.randint(2**62, ()))
+        seed = int(torch.randint(2**62, (), device="cpu"))  # whatever the default device
         return _Masked.apply(input, self.p, seed)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -75,4 +78,5 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # The same mask on the gradient, and again for second derivatives.
+        grad = grad if grad.layout is torch.strided else grad.to_dense()
         return _Masked.apply(grad, *ctx.mask), None, None  # type: ignore[no-untyped-call]
