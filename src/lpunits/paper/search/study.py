@@ -98,10 +98,10 @@ def open_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
             make_folder(folder)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     text = place.render_as_string(hide_password=False)
-    storage = connected(
-        place, lambda: optuna.storages.RDBStorage(text, engine_kwargs=options), "--storage "
-    )
     with failures_told(place, (sql.exc.DBAPIError, optuna.exceptions.StorageInternalError)):
+        storage = connected(
+            place, lambda: optuna.storages.RDBStorage(text, engine_kwargs=options), "--storage "
+        )
         try:
             yield storage
         finally:
@@ -113,9 +113,16 @@ def studies(storage: optuna.storages.RDBStorage) -> list["Study"]:
     """All searches in a storage whose ranges are still the same."""
     found = []
     for summary in optuna.get_all_study_summaries(storage, include_best_trial=False):
-        if plan := summary.user_attrs.get("plan"):
-            study = Study(Plan(**{**plan, "settings": tuple(plan["settings"])}), storage)
-            found += [study] * (summary.user_attrs["space"] == spaces.fingerprint(study.space))
+        try:
+            if plan := summary.user_attrs.get("plan"):
+                study = Study(Plan(**{**plan, "settings": tuple(plan["settings"])}), storage)
+                found += [study] * (summary.user_attrs["space"] == spaces.fingerprint(study.space))
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ValueError(
+                f"{storage.engine.url.database}: the search {summary.study_name!r:.100} is not one "
+                f"of this version of lpunits ({reason:.200})"
+            ) from error
     return found
 
 

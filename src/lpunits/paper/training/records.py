@@ -27,6 +27,20 @@ from lpunits.paper.training.trial import Result, Trial
 
 FORMAT = 1
 DONE = ("finished", "diverged")  # the status of a trial that is not run again
+STATES = ("finished", "diverged", "failed", "pruned")
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "config": dict,
+    "label": str,
+    "seed": int,
+    "status": str,
+    "seconds": (int, float),
+    "finished": str,
+    "threads": int,
+    "versions": dict,
+    "cpu": str,
+    "commit": (str, type(None)),
+    "outcome": dict,
+}
 Record = dict[str, Any]
 
 
@@ -40,14 +54,18 @@ class Records:
         """The record of a trial, if there is one of this very config."""
         for path in self.paths(trial):
             try:
-                record = json.loads(path.read_text())
-                if record["format"] == FORMAT and _same_config(trial, record["config"]):
+                record = json.loads(path.read_text(encoding="utf-8"))
+                if _checked(record)["format"] == FORMAT and _same_config(trial, record["config"]):
                     return dict(record)
             except FileNotFoundError:
                 continue
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path}: a damaged record ({error}); remove it") from error
         return None
+
+    def path(self, trial: Trial) -> Path:
+        """Where the record of a trial is, or would be written."""
+        return next((path for path in self.paths(trial) if path.exists()), next(self.paths(trial)))
 
     def paths(self, trial: Trial) -> Iterator[Path]:
         """Where the record of a trial may be."""
@@ -71,7 +89,11 @@ class Records:
         for folder in self.folders:
             path = folder / "findings.md"
             if path.exists():
-                first, *parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.M)
+                try:
+                    text = path.read_text(encoding="utf-8")
+                except ValueError as error:
+                    raise ValueError(f"{path}: a text in UTF-8 is expected ({error})") from error
+                first, *parts = re.split(r"^## (.+)$", text, flags=re.M)
                 if first.strip():
                     raise ValueError(f"{path}: must begin with a heading (##), got {first!r:.60}")
                 return {h: t.strip() for h, t in zip(parts[::2], parts[1::2], strict=True)}
@@ -152,6 +174,26 @@ def commit() -> str | None:
         return git("rev-parse", "HEAD") + "+" * bool(changed)
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def _checked(record: Any) -> Record:
+    """The record, if it has what its readers rely on."""
+    if not isinstance(record, dict) or not isinstance(record.get("format"), int):
+        raise ValueError("it does not say its format")
+    if record["format"] != FORMAT:
+        return record
+    for name, kind in FIELDS.items():
+        value = record.get(name)
+        if name not in record or not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"it has no {name}, or a wrong one")
+    least = {"seconds": 0, "threads": 1}
+    if not all(low <= record[name] < 10**12 for name, low in least.items()):
+        raise ValueError("it has impossible seconds or threads")
+    if record["status"] not in STATES:
+        raise ValueError(f"status must be one of {', '.join(STATES)}")
+    if not isinstance(record["versions"].get("torch"), str):
+        raise ValueError("its versions do not name torch")
+    return record
 
 
 def _same_config(trial: Trial, stored: dict[str, Any]) -> bool:
