@@ -97,6 +97,7 @@ define("data", ["random"], ({ Random }) => {
 
   /** What there is: a label, the points that it starts with, and how they are made. */
   const SETS = {
+    __proto__: null,
     curve: { label: "Curve", count: 5000, make: (n, s) => inside(curveLevel, n, s) },
     teacher: { label: "Teacher", count: 5000, make: (n, s) => inside(teacherLevel, n, s) },
     "two-gaussians": { label: "Two Gaussians", count: 1000, make: (n, s) => gaussians(TWO, n, s) },

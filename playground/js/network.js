@@ -3,6 +3,7 @@
 // one flat vector in the order of lpunits.MLP: [rho], weight, center or bias, then the weight and bias of the output.
 define("network", ["unit", "random"], (unit, { Random }) => {
   const KINDS = {
+    __proto__: null,
     lp: { label: "Lp", pools: true, norm: true },
     l2: { label: "L2", pools: true, norm: true },
     maxout: { label: "Maxout", pools: true },

@@ -1,8 +1,7 @@
 "use strict";
-// The state of the page as an address: a link reopens exactly this picture. Numbers that are seen are written as
-// text, weights and histories as base64 of their bytes.
+// The state of the page as an address. Numbers that are seen are text, vectors base64 of their bytes.
 define("state", ["network", "data"], ({ KINDS, layout }, { SETS, MOST }) => {
-  const RATES = { natural: 0.01, adam: 0.02, sgd: 0.3 };
+  const RATES = { __proto__: null, natural: 0.01, adam: 0.02, sgd: 0.3 };
 
   const net = (kind, units, filters = 2) => ({
     kind,
@@ -176,7 +175,7 @@ define("state", ["network", "data"], ({ KINDS, layout }, { SETS, MOST }) => {
       if (!has(`theta${i}`)) return;
       const theta = fromBase64(get(`theta${i}`), Float64Array);
       const classes = [2, 3].find((k) => layout({ ...state.nets[i], classes: k }).size === theta.length);
-      if (!classes) return;
+      if (!classes || theta.some(Number.isNaN)) return;
       const steps = within(Math.round(get(`steps${i}`)), 0, 1e12, 0);
       const memory = has(`memory${i}`)
         ? unpackMemory(state.optimiser, [...fromBase64(get(`memory${i}`), Float64Array)])

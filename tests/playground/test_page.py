@@ -1,10 +1,12 @@
 """Runs, links, scripts and files of the playground, without a browser."""
 
 import ast
+import base64
 import math
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import urllib.request
@@ -153,6 +155,38 @@ def test_state_in_the_address(javascript):
     assert found["race"] == found["backRace"]
     assert found["junk"] == found["fresh"]
     assert found["broken"] == [found["fresh"]] * 2
+
+
+def test_a_hostile_address_opens_a_page_that_works(javascript):
+    nan = base64.urlsafe_b64encode(struct.pack("<20d", *[math.nan] * 20)).decode().rstrip("=")
+    texts = [
+        *(f"view=network&net0={kind}:2:2:3,3" for kind in ("constructor", "__proto__", "toString")),
+        *(f"view=network&data={name}" for name in ("constructor", "__proto__", "valueOf")),
+        *(f"view=race&by={name}" for name in ("constructor", "hasOwnProperty")),
+        f"view=network&net0=lp:3:2:3,3,3&theta0={nan}",
+        f"view=network&net0=lp:{'9' * 400}:{'9' * 400}:{'1e999,' * 1000}",
+        f"view=unit&p={'9' * 10_000}&w={'1,' * 10_000}&c=1e999,NaN",
+        f"view=race&seed={'9' * 10_000}&steps0=-1&rate=-inf&points=-5",
+        "view=network&data=own&xy=&class=9",
+        "&".join(["view=unit"] * 10_000),
+    ]
+    script = """
+    const { read } = use("state");
+    const { SETS, make } = use("data");
+    const { Trainer } = use("trainer");
+    return given.texts.map((text) => {
+      const state = read("#" + text);
+      const set = make(state.data.name, state.data.count, state.data.seed);
+      const { optimiser, rate, orderRate, seed } = state;
+      const shape = { ...state.nets[0], classes: 2 };
+      const trainer = new Trainer({ shape, optimiser, rate, orderRate, seed }, set);
+      trainer.step();
+      const theta = state.runs[0]?.theta ?? trainer.network.theta;
+      return [Object.hasOwn(SETS, state.data.name), [...theta].some(Number.isNaN)];
+    });
+    """
+    for text, found in zip(texts, javascript(script, texts=texts), strict=True):
+        assert found == [True, False], text[:80]
 
 
 def test_points_from_csv(javascript):

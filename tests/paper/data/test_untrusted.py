@@ -46,7 +46,7 @@ def test_matlab_arrays_and_cells(path: Path, compressed: bool) -> None:
         np.testing.assert_array_equal(found[name], x)
 
 
-@pytest.mark.parametrize("thing", ["text", {"a": 1}, np.eye(3) * 1j, sparse.eye_array(3)])
+@pytest.mark.parametrize("thing", ["text", {"a": 1}, np.eye(3) * 1j, sparse.coo_array(np.eye(3))])
 def test_what_is_no_array_of_real_numbers(path: Path, thing: object) -> None:
     mat(path, x=thing, y=np.eye(2))
     assert matlab_arrays(path, ("y",)).keys() == {"y"}

@@ -73,7 +73,7 @@ def read_npz(path: Path) -> Arrays:
         if size > 2**28:
             raise DataError(f"{path}: at most {2**28} bytes are expected, it unpacks to {size}")
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in keys if key in archive.files}
+            arrays = {key: np.asarray(archive[key]) for key in keys if key in archive.files}
     except DataError:
         raise
     except Exception as error:  # the zip and npy parsers fail in many ways on damaged files
@@ -114,7 +114,7 @@ def read_csv(path: Path, counts: tuple[int, ...] | None) -> Arrays:
                 labels.append(label)
                 usage.append(USAGES.index(row["Usage"]))
     except (ValueError, TypeError, AttributeError, KeyError, csv.Error) as error:
-        raise DataError(f"{path}: face {len(labels)} is invalid ({error})") from error
+        raise DataError(f"{path}: face {len(labels)} is invalid ({error!s:.200})") from error
     arrays = {
         "images": np.frombuffer(images, np.uint8).reshape(-1, 48, 48),
         "labels": np.frombuffer(labels, np.uint8),

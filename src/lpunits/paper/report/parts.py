@@ -12,6 +12,8 @@ from lpunits.paper.training.records import Records
 from lpunits.paper.training.settings import with_settings
 from lpunits.paper.training.trial import SCALES, Result, Scale, Trial
 
+# What Python raises where an outcome is not what an experiment expects.
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 SIZES = r":? [\d,]+ / [\d,]+ / [\d,]+$"  # at the end of the description of a dataset
 CAUTION = "All data here are stand-ins: no number can be compared with the paper's."
 
@@ -91,11 +93,40 @@ def collect(
             command = f"lpunits run {experiment.name}" + "".join(
                 [f" --scale {scale}" * (scale != "quick"), *(f" --set {s}" for s in settings)]
             )
-            section = experiment.section(results)
-            if all(stand_in(result.config) for result in results):
-                section = replace(section, verdict=f"{section.verdict} {CAUTION}")
-            parts.append(Part(experiment, scale, command, wanted, results, section))
+            parts.append(_part(experiment, scale, command, wanted, results, store))
     return parts
+
+
+def _part(
+    experiment: Experiment,
+    scale: Scale,
+    command: str,
+    wanted: Sequence[Trial],
+    results: Sequence[Result],
+    store: Records,
+) -> Part:
+    """A part; ValueError names the record that its experiment cannot read."""
+
+    def shown(results: Sequence[Result]) -> Part:
+        section = experiment.section(results)
+        if all(stand_in(result.config) for result in results):
+            section = replace(section, verdict=f"{section.verdict} {CAUTION}")
+        part = Part(experiment, scale, command, wanted, results, section)
+        assert part.facts  # reads the outcomes, too
+        return part
+
+    try:
+        return shown(results)
+    except UNREADABLE as error:
+        for result in results:
+            try:
+                shown([result])
+            except UNREADABLE as reason:
+                raise ValueError(
+                    f"{store.path(result.trial)}: its outcome is not one of {experiment.name} "
+                    f"({type(reason).__name__}: {' '.join(str(reason).split()):.200}); remove it"
+                ) from error
+        raise
 
 
 def headlines(parts: Sequence[Part]) -> list[Headline]:
