@@ -72,6 +72,8 @@ def bench(
 
 def main(tokens: list[str] | None = None) -> None:
     """Run the command line. A mistake of the user gives one sentence and exit code 1."""
+    # Read when torch is loaded, which is later: see lpunits.paper.training.threads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     tokens = sys.argv[1:] if tokens is None else tokens
     resumes = tokens and tokens[0] in ("run", "search")
     how = f", to resume: {shlex.join(['lpunits', *tokens])}" if resumes else ""

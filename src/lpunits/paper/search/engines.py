@@ -23,7 +23,7 @@ from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks
 from lpunits.paper.training.job import Progress
 from lpunits.paper.training.records import Record
-from lpunits.paper.training.threads import threads_for
+from lpunits.paper.training.threads import cores, threads_for
 from lpunits.paper.training.trial import Trial
 
 
@@ -77,13 +77,6 @@ class Ray:
             raise ValueError(f"cpus must be a number of at least 1, got {self.cpus}")
         if self.gpus < 0:
             raise ValueError(f"gpus must be a number of at least 0, got {self.gpus}")
-
-
-def cores() -> int:
-    """How many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def check_jobs(jobs: int | None) -> None:

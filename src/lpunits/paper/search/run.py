@@ -18,12 +18,12 @@ from lpunits.paper import data
 from lpunits.paper.search import engines
 from lpunits.paper.search.claims import Claims, shared
 from lpunits.paper.search.display import RunDisplay, console, duration
-from lpunits.paper.search.engines import Engine, Lost, Ray, check_jobs, cores, jobs_for
+from lpunits.paper.search.engines import Engine, Lost, Ray, check_jobs, jobs_for
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks, records
 from lpunits.paper.training.job import Job, Progress
 from lpunits.paper.training.records import DONE, Record, Records
-from lpunits.paper.training.threads import threads_for
+from lpunits.paper.training.threads import cores, threads_for
 from lpunits.paper.training.trial import Trial
 
 POLL = 1.0  # seconds, between two looks at what other runs have done
