@@ -91,7 +91,7 @@ def test_order_of_the_places(folder: Path) -> None:
 
 def test_missing_file_is_one_sentence_with_both_ways(folder: Path) -> None:
     with pytest.raises(DataError) as caught:
-        source(url="http://localhost/a.gz").find()
+        source(url="http://localhost/a.gz", known_hash=HASH).find()
     message = str(caught.value)
     assert "run `lpunits data fetch example`, or ask for it" in message
     assert str(folder) in message

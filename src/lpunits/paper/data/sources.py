@@ -62,7 +62,8 @@ class Source:
         read: Reads such a file and checks all of it; raises :class:`DataError`.
         manual: How to get the file by hand, as the end of a sentence.
         url: The official download, if there is one; it is saved under the first name.
-        known_hash: The checksum of that download, as ``sha256:...`` or ``md5:...``.
+        known_hash: The checksum of that download, as ``sha256:...`` or ``md5:...``. A download
+            without one is refused.
     """
 
     dataset: str
@@ -72,6 +73,10 @@ class Source:
     manual: str
     url: str | None = None
     known_hash: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.known_hash:
+            raise ValueError(f"known_hash must be given where url is, got {self.known_hash!r}")
 
     def present(self) -> list[Path]:
         """Every existing file with one of the names, the preferred one first."""
