@@ -4,6 +4,7 @@ After a warm-up of a third of the time, no process may grow by more than 5 % or 
 when they are told to end, none may be left. ``LPUNITS_SOAK`` is the time in seconds.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -43,6 +44,7 @@ def repeat(role: str, folder: Path) -> None:
                 raise
         shutil.rmtree(folder)
         folder.mkdir()
+        gc.collect()  # what waits for Python's collector is no leak
 
 
 def visit(address: str, until: threading.Event) -> None:
