@@ -45,6 +45,11 @@ COMMANDS = {
         "Search for the values with the lowest validation error, and test the winner once.\n\n"
         "The same command resumes the search. Several can work on one search at the same time.",
     ),
+    "fit": (
+        "fit:fit",
+        "Fit a network of Lp units to your own table: a model, its scores and a card.",
+    ),
+    "predict": ("fit:predict", "Predict the rows of a table with a model of `lpunits fit`."),
     "data": ("data:app", "The datasets of the paper: list, fetch, verify, show."),
     "music": ("music:app", "Polyphonic music: let a trained network play."),
     "playground": (

@@ -32,7 +32,7 @@ paper.training
 paper
 paper.search
 paper.report
-paper.experiments
+paper.experiments paper.fitting
 paper.cli
 lpunits_cli
 __main__

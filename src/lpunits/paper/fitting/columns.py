@@ -101,9 +101,9 @@ def numbers(table: Table, name: str, hint: str = "") -> npt.NDArray[np.float64]:
         found.append(np.nan if parsed is None else parsed)
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        what = "text among" if number(values[wrong[0]]) is None else "a value too large for"
+        what = "text" if number(values[wrong[0]]) is None else "a value that is not finite"
         raise ValueError(
-            f"{table.source}: the column {shown(name)!r} has {what} numbers: "
+            f"{table.source}: the column {shown(name)!r} has {what} among numbers: "
             f"{shown(values[wrong[0]] or '')!r} in {table.place(wrong[0])}{more}{hint}"
         )
     return np.array(found)

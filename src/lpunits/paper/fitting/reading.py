@@ -56,7 +56,7 @@ def read(path: Path, separator: str | None = None) -> Table:
     """
     if path.is_dir():
         raise ValueError(f"{path} is a folder, a csv or parquet file is expected")
-    if not (path.is_file() or path.is_fifo()):
+    if not path.is_file():
         raise ValueError(f"there is no file {path}")
     try:
         data = path.read_bytes()
@@ -198,9 +198,9 @@ def _parquet(path: Path, data: bytes) -> Table:
                     "row is expected"
                 )
             if kind == polars.Boolean:  # as csv files have it
-                words = polars.when(polars.col(name)).then(polars.lit("True"))
-                words = words.when(~polars.col(name)).then(polars.lit("False"))
-                frame = frame.with_columns(words.alias(name))
+                words = {True: "True", False: "False"}
+                word = polars.col(name).replace_strict(words, return_dtype=polars.String)
+                frame = frame.with_columns(word)
         columns = frame.cast(polars.String).to_dict(as_series=False)
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException) as error:
         reason = str(error).partition("\n")[0]

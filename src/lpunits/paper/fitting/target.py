@@ -36,7 +36,7 @@ class Target:
     def of(self, table: Table) -> npt.NDArray[Any]:
         """The targets of a table: text of classes, or numbers."""
         if self.task == "classification":
-            return np.array(_labels(table.columns[self.name]))
+            return np.array(_labels(table.columns[self.name]), object)
         return numbers(table, self.name)
 
 
@@ -105,7 +105,7 @@ def _labels(values: Values) -> list[str]:
     """
     texts = [value or "" for value in values]
     found = {text: number(text) for text in set(texts)}
-    if any(x is None or not np.isfinite(x) for x in found.values()):
-        return texts
+    if not all(x is not None and abs(x) < 2**53 for x in found.values()):
+        return texts  # beyond, different whole numbers are one float
     short = {text: f"{x:.0f}" if x == round(x or 0) else repr(x) for text, x in found.items()}
     return [short[text] for text in texts]

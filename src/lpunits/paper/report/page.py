@@ -61,7 +61,7 @@ def write(
     )
     environment.filters["text"] = lambda text: _html(text, titles)
     numbers = count(1)
-    environment.filters["inline"] = lambda picture: _inline(picture, f"f{next(numbers)}-")
+    environment.filters["inline"] = lambda picture: inline_svg(picture, f"f{next(numbers)}-")
     page = folder / "index.html"
     text = environment.get_template("page.html").render(
         about=ABOUT,
@@ -128,7 +128,7 @@ def _html(text: str, titles: Mapping[str, str]) -> Markup:
     return Markup(re.sub(r"\[\[([\w-]+)\]\]", link, out))
 
 
-def _inline(picture: Picture, prefix: str) -> Markup:
+def inline_svg(picture: Picture, prefix: str) -> Markup:
     """The figure with ids of its own, since two figures of a page must not share them."""
     text = svg(picture.figure, inline=True)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", text)

@@ -1,0 +1,220 @@
+"""The commands ``lpunits fit`` and ``lpunits predict``: your own tables."""
+
+import ast
+import csv
+import datetime
+import io
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.markup import escape
+
+from lpunits.paper.cli import tables
+from lpunits.paper.cli.folders import Settings
+from lpunits.paper.files import make_folder, write_atomically
+from lpunits.paper.fitting import card, folder, scores
+from lpunits.paper.fitting.columns import Kind
+from lpunits.paper.fitting.fit import Fitted, Prepared, prepare
+from lpunits.paper.fitting.fit import fit as fit_estimator
+from lpunits.paper.fitting.reading import read, shown
+from lpunits.paper.fitting.target import Task
+from lpunits.paper.training.records import versions
+
+Out = Annotated[Path, Parameter(name=["--out", "-o"])]
+Told = Annotated[
+    list[str], Parameter(name="--column", consume_multiple=False, negative="", show_default=False)
+]
+SHOWN = 8  # names of columns of a kind
+
+
+def fit(
+    data: Path,
+    /,
+    *,
+    target: str,
+    out: Out = Path("model"),
+    task: Task | None = None,
+    column: Told | None = None,
+    test: float = 0.2,
+    seed: int = 0,
+    set_: Settings | None = None,
+    compare: Annotated[bool, Parameter(negative="--no-compare")] = True,
+    replace: Annotated[bool, Parameter(negative="")] = False,
+    separator: str | None = None,
+    verbose: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Fit a network of Lp units to a table.
+
+    Args:
+        data: A csv or parquet file.
+        target: The column to predict.
+        out: The folder for the model and its card.
+        task: What to predict, classes or numbers; by default it is guessed.
+        column: NAME=number, NAME=category or NAME=out for a column that is not to be guessed; can
+            be repeated.
+        test: The part of the rows for the scores.
+        seed: Random seed of the split and of the training.
+        set_: A parameter of LpClassifier or LpRegressor, as name=value; can be repeated.
+        compare: Also fit a baseline and scikit-learn's estimators to the same rows.
+        replace: Replace the model that the folder holds.
+        separator: What is between two values of a csv file; by default it is guessed.
+        verbose: Show every epoch, also where there is no terminal.
+    """
+    folder.check(out, replace)
+    told, settings = _told(column or ()), _parameters(set_ or ())
+    table = read(data, separator)
+    prepared = prepare(table, target, task=task, test=test, seed=seed, told=told)
+    make_folder(out)  # an error must come before any training
+    _print_prepared(prepared)
+    fitted = fit_estimator(
+        prepared,
+        settings,
+        compare=compare,
+        verbose=verbose or sys.stderr.isatty(),
+        show=lambda text: print(text, flush=True),
+    )
+    command = _command(data, out, prepared, column, test, set_, compare, separator, task)
+    facts = {
+        **fitted.facts(),
+        "command": command,
+        "folder": str(out),
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {**versions(), "scikit-learn": version("scikit-learn")},
+    }
+    folder.save(out, fitted, facts, card.render(fitted, command, facts))
+    _print_fitted(fitted)
+    print(f"card: {(out / folder.CARD).resolve().as_uri()}")
+    print(f"next: {shlex.join(['lpunits', 'predict', str(out), 'new.csv'])}")
+
+
+def predict(
+    model: Path,
+    data: Path,
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    separator: str | None = None,
+) -> None:
+    """Predict the rows of a table with a model of `lpunits fit`.
+
+    The result is a csv file: a prediction for each row, in the order of the table, and for classes
+    the probability of each.
+
+    Args:
+        model: The folder of the model.
+        data: A csv or parquet file with the columns that the model was fitted on.
+        out: The file for the result; by default it is printed.
+        separator: What is between two values of a csv file; by default it is guessed.
+    """
+    if out is not None and (out.is_dir() or (out.exists() and out.samefile(data))):
+        what = "a folder" if out.is_dir() else "the table itself"
+        raise ValueError(f"{out} is {what}, another file for the result is expected")
+    loaded = folder.load(model)
+    table = read(data, separator)
+    head, rows, notes = loaded.predict(table)
+    for note in notes:
+        print(f"lpunits: {note}", file=sys.stderr)
+    if loaded.target.name in table.columns and None not in table.columns[loaded.target.name]:
+        _print_scores(loaded, table)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    if out is not None:
+        write_atomically(out, text.getvalue().encode())
+        print(f"{len(rows):,} predictions: {out}")
+        return
+    try:
+        sys.stdout.write(text.getvalue())
+        sys.stdout.flush()
+    except BrokenPipeError:  # as by `| head`: whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _told(pairs: Sequence[str]) -> dict[str, Kind]:
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, kind = pair.rpartition("=")
+        if not equals:
+            raise ValueError(f"--column must be NAME=KIND, got {pair!r}")
+        found[name] = kind
+    return found
+
+
+def _parameters(pairs: Sequence[str]) -> dict[str, Any]:
+    """Parameters of the estimator: values as Python writes them, otherwise text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set must be name=value, got {pair!r}")
+        try:
+            found[name.strip()] = ast.literal_eval(text.strip())
+        except (ValueError, SyntaxError):
+            found[name.strip()] = text.strip()
+    return found
+
+
+def _command(
+    data: Path,
+    out: Path,
+    prepared: Prepared,
+    column: Sequence[str] | None,
+    test: float,
+    settings: Sequence[str] | None,
+    compare: bool,
+    separator: str | None,
+    task: Task | None,
+) -> str:
+    """The command that repeats this one."""
+    words = ["lpunits", "fit", str(data), "--target", prepared.target.name, "-o", str(out)]
+    words += ["--task", task] if task else []
+    words += [word for pair in column or () for word in ("--column", pair)]
+    words += ["--test", str(test)] if test != 0.2 else []
+    words += ["--seed", str(prepared.seed)]
+    words += [word for pair in settings or () for word in ("--set", pair)]
+    words += ["--no-compare"] * (not compare)
+    words += ["--separator", separator] if separator else []
+    return shlex.join(words)
+
+
+def _print_prepared(prepared: Prepared) -> None:
+    table, target = prepared.table, prepared.target
+    other = "regression" if target.task == "classification" else "classification"
+    print(f"{table.source}: {len(table):,} rows, {len(table.columns)} columns")
+    hint = "" if target.why == "as told" else f" (--task {other} takes it otherwise)"
+    print(f"target {shown(target.name)}: {target.why}, {target.task}{hint}")
+    print(f"columns: {card.summary(prepared.columns)}")
+    left = [f"{shown(c.name)} ({c.why})" for c in prepared.columns if c.kind == "out"]
+    if left:
+        more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+        print(f"left out: {', '.join(left[:SHOWN])}{more}")
+    changed = [f"{shown(c.name)} ({c.why})" for c in prepared.columns if c.kind != "out" and c.why]
+    if changed:
+        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+        print(f"filled or cut: {', '.join(changed[:SHOWN])}{more}")
+    train, test = len(prepared.split.y), len(prepared.split.y_test)
+    kind = ", the classes in the same shares" if target.task == "classification" else ""
+    print(f"split: {train:,} rows to train, {test:,} to test{kind}; seed {prepared.seed}")
+
+
+def _print_fitted(fitted: Fitted) -> None:
+    table = card.score_table(fitted)
+    rows = [[escape(cell) for cell in row] for row in table.rows]
+    print(f"validation rows: {fitted.validation}")
+    tables.print_rows(table.head, rows, shrinks=table.head[-1])
+
+
+def _print_scores(loaded: folder.Model, table: Any) -> None:
+    """The scores, if the table has the target, too."""
+    X, _ = loaded.encode(table)
+    y = loaded.target.of(table)
+    if loaded.target.task == "classification" and not set(y) <= set(loaded.target.classes):
+        return
+    values, _ = scores.EVALUATE[loaded.target.task](loaded.estimator, X, y)
+    text = ", ".join(f"{name} {card.number(value, name)}" for name, value in values.items())
+    print(f"lpunits: the table has the target: {text}", file=sys.stderr)

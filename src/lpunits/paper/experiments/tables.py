@@ -1,0 +1,324 @@
+"""Beyond the paper: ten tables, and five models after the same small search."""
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from lpunits.paper import data
+from lpunits.paper.report.figures import COLORS, NAMES, panels
+from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.statistics import compare, spread
+from lpunits.paper.training.job import Job
+from lpunits.paper.training.trial import Result, Scale, Trial, check_at_least, check_choice
+
+Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+TABLES = {  # whether the targets are classes
+    "wine": True,
+    "breast cancer": True,
+    "digits": True,
+    "Gaussian quantiles": True,
+    "Hastie 10.2": True,
+    "clusters": True,
+    "diabetes": False,
+    "Friedman 1": False,
+    "Friedman 2": False,
+    "Friedman 3": False,
+    "covertype": True,
+}
+OURS = ("lp", "relu", "maxout")
+MODELS = {
+    **{name: NAMES[name] for name in OURS},
+    "mlp": "scikit-learn's MLP",
+    "boosting": "gradient boosting",
+}
+MODEL_COLORS = {**COLORS, "mlp": COLORS["tanh"], "boosting": COLORS["sigmoid"]}
+HIDDEN = ((32,), (64,), (32, 32), (64, 64))
+
+
+def table(name: str, rows: int, seed: int) -> Arrays:
+    """Inputs and targets: a random part of a table that comes with scikit-learn, or generated."""
+    from sklearn import datasets as ready
+
+    generated: Mapping[str, Callable[[], Arrays]] = {
+        "Gaussian quantiles": lambda: ready.make_gaussian_quantiles(
+            n_samples=rows, n_features=8, n_classes=3, random_state=seed
+        ),
+        "Hastie 10.2": lambda: ready.make_hastie_10_2(rows, random_state=seed),
+        "clusters": lambda: ready.make_classification(
+            rows, 20, n_informative=8, n_classes=4, flip_y=0.05, random_state=seed
+        ),
+        "Friedman 1": lambda: ready.make_friedman1(rows, noise=1.0, random_state=seed),
+        "Friedman 2": lambda: ready.make_friedman2(rows, noise=100.0, random_state=seed),
+        "Friedman 3": lambda: ready.make_friedman3(rows, noise=0.1, random_state=seed),
+    }
+    if name in generated:
+        return generated[name]()
+    if name == "covertype":
+        train = data.load("covertype", components=None).train
+        X, y = np.asarray(train.features), np.asarray(train.targets)
+    else:
+        X, y = getattr(ready, f"load_{name.replace(' ', '_')}")(return_X_y=True)
+    some = np.random.default_rng(seed).permutation(len(y))[:rows]
+    return X[some], y[some]
+
+
+def draw(model: str, rng: np.random.Generator) -> dict[str, Any]:
+    """Random parameters of a model."""
+
+    def between(low: float, high: float) -> float:
+        return float(f"{np.exp(rng.uniform(np.log(low), np.log(high))):.3g}")
+
+    if model == "boosting":
+        return {
+            "learning_rate": between(0.03, 0.3),
+            "max_leaf_nodes": int(between(4, 32)),
+            "min_samples_leaf": int(between(2, 30)),
+            "l2_regularization": between(1e-3, 10),
+        }
+    decay = {"alpha": between(1e-5, 1)} if model == "mlp" else {"weight_decay": between(1e-3, 1)}
+    hidden = HIDDEN[rng.integers(len(HIDDEN))]
+    return {"hidden_layer_sizes": hidden, "learning_rate_init": between(1e-3, 2e-2), **decay}
+
+
+def build(config: "Tabular", seed: int, chosen: Mapping[str, Any]) -> Any:
+    """An estimator that is not fitted yet; inputs and targets are scaled for every network."""
+    from sklearn import ensemble, neural_network
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from lpunits.sklearn import LpClassifier, LpRegressor
+
+    classes = TABLES[config.table]
+    if config.model in OURS:
+        kind: Any = LpClassifier if classes else LpRegressor
+        fixed = {"activation": config.model, "max_iter": config.epochs, "early_stopping": False}
+        return kind(random_state=seed).set_params(**fixed, **chosen)
+    ending = "Classifier" if classes else "Regressor"
+    if config.model == "boosting":
+        boosted = getattr(ensemble, f"HistGradientBoosting{ending}")
+        fixed = {"max_iter": config.trees, "early_stopping": False}
+        return boosted(random_state=seed, **fixed, **chosen)
+    kind = getattr(neural_network, f"MLP{ending}")
+    net = kind(max_iter=config.epochs, random_state=seed, **chosen)
+    scaled = make_pipeline(StandardScaler(), net)
+    return scaled if classes else TransformedTargetRegressor(scaled, transformer=StandardScaler())
+
+
+@dataclass(frozen=True)
+class Tabular:
+    """A model on a table, by nested cross-validation.
+
+    In each outer fold, parameters are drawn at random, the first being those that the estimator has
+    by itself but for the size; those with the best mean score over the inner folds are
+    fitted to all rows but the fold's, which are used for the score alone.
+
+    Args:
+        table: The table.
+        model: The model.
+        rows: Of the table, at most.
+        trials: How many parameters are drawn in each outer fold.
+        inner: The number of inner folds.
+        folds: The number of outer folds.
+        epochs: Of the networks.
+        trees: Of gradient boosting, for each class.
+    """
+
+    table: str
+    model: str
+    rows: int = 300
+    trials: int = 2
+    inner: int = 2
+    folds: int = 5
+    epochs: int = 20
+    trees: int = 50
+
+    multiplications = 0  # the nets are so small that one thread is fastest
+
+    def __post_init__(self) -> None:
+        check_choice(self, table=TABLES, model=MODELS)
+        check_at_least(self, 50, "rows")
+        check_at_least(self, 2, "inner", "folds")
+        check_at_least(self, 1, "trials", "epochs", "trees")
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Nothing has to be fetched but Covertype."""
+        return ("covertype",) if self.table == "covertype" else ()
+
+    @property
+    def label(self) -> str:
+        """The table, the model and the size of the search."""
+        return f"{self.table}, {self.model}, {self.rows} rows, {self.trials} trials"
+
+    def run(self, seed: int, job: Job) -> dict[str, Any]:
+        """Error and chosen parameters in each fold; the error of a regression is 1 - R²."""
+        from sklearn.model_selection import KFold, StratifiedKFold
+        from threadpoolctl import threadpool_limits
+
+        classes = TABLES[self.table]
+        kind = StratifiedKFold if classes else KFold
+        X, y = table(self.table, self.rows, seed)
+        found: dict[str, list[Any]] = {"errors": [], "inner_errors": [], "chosen": []}
+        seconds = 0.0
+
+        def error(chosen: Mapping[str, Any], train: Any, test: Any) -> float:
+            estimator = build(self, seed, chosen)
+            estimator.fit(X[train], y[train])
+            return 1.0 - float(estimator.score(X[test], y[test]))
+
+        with warnings.catch_warnings(), threadpool_limits(1):
+            warnings.simplefilter("ignore")  # the epochs are few: MLPs have not converged
+            outer = kind(self.folds, shuffle=True, random_state=seed).split(X, y)
+            for fold, (rows, test) in enumerate(outer):
+                rng = np.random.default_rng([seed, fold])
+                first = {} if self.model == "boosting" else {"hidden_layer_sizes": HIDDEN[-1]}
+                drawn = [first] + [draw(self.model, rng) for _ in range(self.trials - 1)]
+                splits = kind(self.inner, shuffle=True, random_state=seed)
+                pairs = list(splits.split(X[rows], y[rows]))
+                means = [
+                    statistics.fmean(error(chosen, rows[a], rows[b]) for a, b in pairs)
+                    for chosen in drawn
+                ]
+                best = int(np.argmin(means))
+                start = time.perf_counter()
+                found["errors"].append(error(drawn[best], rows, test))
+                seconds += time.perf_counter() - start
+                found["inner_errors"].append(means[best])
+                found["chosen"].append(drawn[best])
+                job.epoch(fold + 1, self.folds, {"test_error": found["errors"][-1]}, {})
+        if not np.isfinite(found["errors"]).all():
+            return {"diverged": f"the errors are {found['errors']}"}
+        return {**found, "fit_seconds": seconds / self.folds, "rows": len(y), "columns": X.shape[1]}
+
+
+def trials(scale: Scale) -> list[Trial]:
+    """Every model on every table."""
+    config = {
+        "smoke": Tabular("wine", "lp", rows=60, trials=1, folds=2, epochs=2, trees=5),
+        "quick": Tabular("wine", "lp"),
+        "paper": Tabular("wine", "lp", rows=1000, trials=5, epochs=40, trees=100),
+    }[scale]
+    left_out = () if scale == "paper" else ("covertype",)
+    names = [name for name in TABLES if name not in left_out]
+    names = ["wine", "Friedman 1"] if scale == "smoke" else names
+    return [Trial(replace(config, table=name, model=m), 0) for name in names for m in MODELS]
+
+
+def section(results: Sequence[Result]) -> Section:
+    """The errors of all models on all tables, and their ranks on those where all were run."""
+    errors: dict[str, dict[str, list[float]]] = {}
+    for r in results:
+        errors.setdefault(r.config.table, {})[r.config.model] = r.outcome["errors"]
+    shapes = {r.config.table: r.outcome for r in results}
+    models = [m for m in MODELS if any(m in some for some in errors.values())]
+    rows = [
+        [
+            f"{name} ({shapes[name]['rows']:,} x {shapes[name]['columns']})",
+            *(spread(some[m], ".2%").partition(" (n")[0] if m in some else "" for m in models),
+        ]
+        for name, some in errors.items()
+    ]
+    complete = {name: some for name, some in errors.items() if set(some) == set(models)}
+    caption = (
+        "Test error over five folds, mean ± standard deviation: the part of wrong classes, or "
+        "1 - R². The last row has the mean rank; 1 is best."
+    )
+    ranks = mean_ranks(complete, models)
+    if ranks:
+        rows.append(["mean rank", *(f"{ranks[m]:.2f}" for m in models)])
+    tables = [Table(["table", *(MODELS[m] for m in models)], rows, caption)]
+    if not ranks or "lp" not in models or len(models) < 2:
+        return Section("No table has the results of all models yet.", tables, notes=NOTES)
+    order = sorted(models, key=lambda m: ranks[m])
+    places = ", ".join(f"{MODELS[m]} {ranks[m]:.2f}" for m in order)
+    counts = [against(complete, m) for m in models if m != "lp"]
+    verdict = (
+        f"Mean ranks over {len(complete)} tables, the best first: {places}. {' '.join(counts)}"
+    )
+    alt = "The error of each model on each table, relative to the best of them"
+    picture = Picture("tables", figure(complete, models), alt, "1 is the best model of a table.")
+    return Section(verdict, tables, [picture], NOTES, details=[chosen_defaults(results)])
+
+
+NOTES = (
+    "Every model has as many random trials in each outer fold, judged on inner folds; the first "
+    "trial is the estimator's own defaults, with the largest of the networks here. Networks have "
+    "the same widths and epochs; with two filters for each unit, Lp and maxout nets have about "
+    "twice the weights of ReLU nets.",
+    "Folds share rows to train on, so the standard deviations over folds say little about other "
+    "tables of the same kind.",
+)
+
+
+def mean_ranks(
+    errors: Mapping[str, Mapping[str, Sequence[float]]], models: Sequence[str]
+) -> dict[str, float]:
+    """The rank of each model by its mean error, averaged over tables; equal errors share a rank.
+
+    >>> mean_ranks({"a": {"lp": [0.1], "relu": [0.2]}, "b": {"lp": [0.3], "relu": [0.3]}},
+    ...            ["lp", "relu"])
+    {'lp': 1.25, 'relu': 1.75}
+    """
+    from scipy.stats import rankdata
+
+    ranks = [rankdata([statistics.fmean(some[m]) for m in models]) for some in errors.values()]
+    return dict(zip(models, np.mean(ranks, axis=0).tolist(), strict=True)) if ranks else {}
+
+
+def against(errors: Mapping[str, Mapping[str, Sequence[float]]], model: str) -> str:
+    """On how many tables the error of Lp is lower than that of another model."""
+    found = [compare(some["lp"], some[model]) for some in errors.values()]
+    lower, higher = found.count("lower"), found.count("higher")
+    level = len(found) - lower - higher
+    return (
+        f"Against {MODELS[model]}, Lp's error is lower on {lower}, higher on {higher} and not "
+        f"significantly different on {level}."
+    )
+
+
+def chosen_defaults(results: Sequence[Result]) -> Table:
+    """How often the defaults won the search, and how long one fit took."""
+    rows = []
+    for model, name in MODELS.items():
+        some = [r.outcome for r in results if r.config.model == model]
+        if some:
+            chosen = [c for outcome in some for c in outcome["chosen"]]
+            won = sum("learning_rate" not in " ".join(c) for c in chosen)
+            seconds = statistics.median(outcome["fit_seconds"] for outcome in some)
+            rows.append([name, f"{won} of {len(chosen)}", f"{seconds:.2f}"])
+    return Table(["model", "folds won by the defaults", "seconds of a fit, median"], rows)
+
+
+def figure(errors: Mapping[str, Mapping[str, Sequence[float]]], models: Sequence[str]) -> Figure:
+    """A row for each table, a point for each model."""
+    fig, (axes,) = panels(1, 1, 8, 0.8 + 0.32 * len(errors))
+    for model in models:
+        means = [statistics.fmean(some[model]) for some in errors.values()]
+        best = [min(map(statistics.fmean, some.values())) for some in errors.values()]
+        relative = [(m + 1e-3) / (b + 1e-3) for m, b in zip(means, best, strict=True)]
+        axes.plot(relative, range(len(errors)), "o", color=MODEL_COLORS[model], label=MODELS[model])
+    axes.set(xscale="log", xlabel="error relative to the best")
+    axes.set_yticks(range(len(errors)), list(errors))
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return fig
+
+
+EXPERIMENT = Experiment(
+    name="tables",
+    title="Beyond the paper: ten tables",
+    about="Tables that come with scikit-learn or are generated: networks of Lp units against ReLU "
+    "and maxout, scikit-learn's MLP and gradient boosting, after searches of the same size.",
+    trials=trials,
+    section=section,
+    minutes={"smoke": 0.1, "quick": 1.5, "paper": 20},
+)
