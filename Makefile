@@ -84,7 +84,7 @@ clean:  ## remove everything that the other targets made
 # A stamp per set of extras; older than what it is made from means stale. torch comes first, because
 # the operator is compiled for the torch that is there.
 .venv/.paper: EXTRAS = paper
-.venv/.dev: EXTRAS = paper,sklearn,ray,postgresql,export,pyg,sentence-transformers,dev
+.venv/.dev: EXTRAS = paper,sklearn,parquet,ray,postgresql,export,pyg,sentence-transformers,dev
 .venv/.paper .venv/.dev: pyproject.toml constraints.txt hatch_build.py $(wildcard csrc/*) | .venv/bin/python
 	@echo "==> installing lpunits[$(EXTRAS)] into .venv (a minute or two)"
 	@$(BIN)/python -m pip install -qq --constraint constraints.txt torch

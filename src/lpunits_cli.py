@@ -49,7 +49,7 @@ COMMANDS = {
         "fit:fit",
         "Fit a network of Lp units to your own table: a model, its scores and a card.",
     ),
-    "predict": ("fit:predict", "Predict the rows of a table with a model of `lpunits fit`."),
+    "predict": ("predict:predict", "Predict the rows of a table with a model of `lpunits fit`."),
     "data": ("data:app", "The datasets of the paper: list, fetch, verify, show."),
     "music": ("music:app", "Polyphonic music: let a trained network play."),
     "playground": (

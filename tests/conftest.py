@@ -30,6 +30,7 @@ SLOW = (
     "paper/data/test_music.py",
     "paper/data/test_register.py",
     "paper/experiments",
+    "paper/fitting",
     "paper/report",
     "paper/search",
     "paper/training",

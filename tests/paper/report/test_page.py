@@ -3,10 +3,9 @@
 import dataclasses
 import io
 import re
-import shutil
-from contextlib import contextmanager
 
 import pytest
+from browsing import opened
 from configs import Sum
 from matplotlib.figure import Figure
 
@@ -189,39 +188,6 @@ def test_markers_share_a_style_and_places_are_short():
     figure.savefig(buffer, format="svg")
     assert len(report.svg(figure)) < 0.6 * len(buffer.getvalue())
     assert report.svg(figure).count("fill-opacity: 0.7") == 1
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("needs chromium")
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def opened(browser, file, scheme, width):
-    """The page in a browser without a network, all folds open; it must not complain."""
-    problems, requests = [], []
-    size = {"width": width, "height": 800}
-    context = browser.new_context(color_scheme=scheme, viewport=size, offline=True)
-    page = context.new_page()
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(file.as_uri())
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    yield page
-    assert problems == []
-    assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
-    context.close()
 
 
 def luminance(colour):

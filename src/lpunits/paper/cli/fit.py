@@ -1,10 +1,7 @@
-"""The commands ``lpunits fit`` and ``lpunits predict``: your own tables."""
+"""The command ``lpunits fit``: a model of your own table."""
 
 import ast
-import csv
 import datetime
-import io
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,8 +14,8 @@ from rich.markup import escape
 
 from lpunits.paper.cli import tables
 from lpunits.paper.cli.folders import Settings
-from lpunits.paper.files import make_folder, write_atomically
-from lpunits.paper.fitting import card, folder, scores
+from lpunits.paper.files import make_folder
+from lpunits.paper.fitting import card, folder
 from lpunits.paper.fitting.columns import Kind
 from lpunits.paper.fitting.fit import Fitted, Prepared, prepare
 from lpunits.paper.fitting.fit import fit as fit_estimator
@@ -93,48 +90,6 @@ def fit(
     print(f"next: {shlex.join(['lpunits', 'predict', str(out), 'new.csv'])}")
 
 
-def predict(
-    model: Path,
-    data: Path,
-    /,
-    *,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    separator: str | None = None,
-) -> None:
-    """Predict the rows of a table with a model of `lpunits fit`.
-
-    The result is a csv file: a prediction for each row, in the order of the table, and for classes
-    the probability of each.
-
-    Args:
-        model: The folder of the model.
-        data: A csv or parquet file with the columns that the model was fitted on.
-        out: The file for the result; by default it is printed.
-        separator: What is between two values of a csv file; by default it is guessed.
-    """
-    if out is not None and (out.is_dir() or (out.exists() and out.samefile(data))):
-        what = "a folder" if out.is_dir() else "the table itself"
-        raise ValueError(f"{out} is {what}, another file for the result is expected")
-    loaded = folder.load(model)
-    table = read(data, separator)
-    head, rows, notes = loaded.predict(table)
-    for note in notes:
-        print(f"lpunits: {note}", file=sys.stderr)
-    if loaded.target.name in table.columns and None not in table.columns[loaded.target.name]:
-        _print_scores(loaded, table)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
-    if out is not None:
-        write_atomically(out, text.getvalue().encode())
-        print(f"{len(rows):,} predictions: {out}")
-        return
-    try:
-        sys.stdout.write(text.getvalue())
-        sys.stdout.flush()
-    except BrokenPipeError:  # as by `| head`: whoever reads has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _told(pairs: Sequence[str]) -> dict[str, Kind]:
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -185,8 +140,9 @@ def _command(
 def _print_prepared(prepared: Prepared) -> None:
     table, target = prepared.table, prepared.target
     other = "regression" if target.task == "classification" else "classification"
+    both = target.why.startswith(("whole numbers", "numbers"))
     print(f"{table.source}: {len(table):,} rows, {len(table.columns)} columns")
-    hint = "" if target.why == "as told" else f" (--task {other} takes it otherwise)"
+    hint = f" (--task {other} takes it otherwise)" if both else ""
     print(f"target {shown(target.name)}: {target.why}, {target.task}{hint}")
     print(f"columns: {card.summary(prepared.columns)}")
     left = [f"{shown(c.name)} ({c.why})" for c in prepared.columns if c.kind == "out"]
@@ -207,14 +163,3 @@ def _print_fitted(fitted: Fitted) -> None:
     rows = [[escape(cell) for cell in row] for row in table.rows]
     print(f"validation rows: {fitted.validation}")
     tables.print_rows(table.head, rows, shrinks=table.head[-1])
-
-
-def _print_scores(loaded: folder.Model, table: Any) -> None:
-    """The scores, if the table has the target, too."""
-    X, _ = loaded.encode(table)
-    y = loaded.target.of(table)
-    if loaded.target.task == "classification" and not set(y) <= set(loaded.target.classes):
-        return
-    values, _ = scores.EVALUATE[loaded.target.task](loaded.estimator, X, y)
-    text = ", ".join(f"{name} {card.number(value, name)}" for name, value in values.items())
-    print(f"lpunits: the table has the target: {text}", file=sys.stderr)

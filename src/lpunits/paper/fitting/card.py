@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from lpunits.paper.fitting.columns import Column
 from lpunits.paper.fitting.fit import Fitted
 from lpunits.paper.fitting.reading import shown
+from lpunits.paper.fitting.scores import number
 from lpunits.paper.report.figures import COLORS, QUIET, panels
 from lpunits.paper.report.page import TEMPLATES as REPORT
 from lpunits.paper.report.page import inline_svg
@@ -123,15 +124,6 @@ def score_table(fitted: Fitted) -> Table:
     if not several:
         head, rows = head[:-1], [row[:-1] for row in rows]
     return Table(head, rows)
-
-
-def number(value: float, name: str) -> str:
-    """A score as text."""
-    if name.endswith("accuracy"):
-        return f"{value:.1%}"
-    if name in ("R²", "log loss"):
-        return f"{value:z.3f}"
-    return f"{value:,.0f}" if 1000 <= value < 1e9 else f"{value:.4g}"
 
 
 def column_table(columns: Sequence[Column]) -> Table:

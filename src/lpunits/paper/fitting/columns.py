@@ -114,7 +114,7 @@ def _learn(table: Table, name: str, rows: npt.NDArray[np.intp], told: Kind | Non
     if told == "out":
         return Column(name, "out", "as told")
     counts = Counter(value for value in values if value is not None)
-    if len(counts) < 2:
+    if len(set(values)) < 2:  # a missing value is one, too
         return Column(name, "out", "one value alone" if counts else "no value at all")
     if told is None:
         kind, why = _guess(table, name, counts)

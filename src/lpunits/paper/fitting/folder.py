@@ -10,7 +10,7 @@ import re
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,11 @@ import lpunits
 from lpunits import sklearn
 from lpunits.paper.files import write_atomically
 from lpunits.paper.fitting.columns import Column, as_json, encode, from_json
-from lpunits.paper.fitting.fit import Fitted
 from lpunits.paper.fitting.reading import Table, shown
 from lpunits.paper.fitting.target import Target
+
+if TYPE_CHECKING:
+    from lpunits.paper.fitting.fit import Fitted
 
 FORMAT = 1
 NAME = "model.json"
@@ -86,7 +88,7 @@ def check(folder: Path, replace: bool) -> None:
         raise ValueError(f"{folder} is not empty, it has {shown(min(others))!r}: choose another")
 
 
-def save(folder: Path, fitted: Fitted, facts: dict[str, Any], card: str) -> None:
+def save(folder: Path, fitted: "Fitted", facts: dict[str, Any], card: str) -> None:
     """Write a model; an older one in the folder is replaced at one moment."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "weights"

@@ -152,3 +152,12 @@ def paired(theirs: Array, ours: Array) -> str:
     if abs(difference.mean()) <= 2 * error:
         return "undecided"
     return "better" if difference.mean() < 0 else "worse"
+
+
+def number(value: float, name: str) -> str:
+    """A score as text."""
+    if name.endswith("accuracy"):
+        return f"{value:.1%}"
+    if name in ("R²", "log loss"):
+        return f"{value:z.3f}"
+    return f"{value:,.0f}" if 1000 <= value < 1e9 else f"{value:.4g}"

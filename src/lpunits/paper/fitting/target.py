@@ -63,12 +63,12 @@ def find(table: Table, name: str, task: Task | None = None) -> Target:
         )
     counts = Counter(values)
     if len(counts) == 1:
-        raise ValueError(f"{where} is {shown(values[0] or '')!r} in every row, there must be two")
+        raise ValueError(f"{where} is {shown(values[0] or '')!r} in every row, it must differ")
     guessed = _guess(table, name, counts) if task is None else (task, "as told")
     if guessed[0] == "regression":
         x = numbers(table, name, "; --task classification takes them as classes")
         if (np.diff(x) == 0).all():
-            raise ValueError(f"{where} is {x[0]:g} in every row, there must be two values")
+            raise ValueError(f"{where} is {x[0]:g} in every row, it must differ")
         if task is None and is_id(name, x):
             raise ValueError(
                 f"{where} looks like an identifier, a whole number for each row; "
@@ -77,7 +77,7 @@ def find(table: Table, name: str, task: Task | None = None) -> Target:
         return Target(name, *guessed)
     labels = Counter(_labels(values))
     if len(labels) < 2:
-        raise ValueError(f"{where} has one class, {next(iter(labels))!r}, there must be two")
+        raise ValueError(f"{where} has one class, {next(iter(labels))!r}, it must have two")
     if 3 * len(labels) > len(table):
         what = "looks like an identifier or a free text"
         if all(DATE.fullmatch(label) for label in labels):
