@@ -54,7 +54,7 @@ def test_the_search_takes_what_is_best_on_the_inner_folds(monkeypatch):
 
 
 def made(name, model, errors):
-    outcome = {"errors": errors, "chosen": [{}], "fit_seconds": 1.0, "rows": 100, "columns": 3}
+    outcome = {"errors": errors, "chosen": [{}], "rows": 100, "columns": 3}
     return Result(Trial(Tabular(name, model), 0), {"outcome": outcome})
 
 
