@@ -1,5 +1,6 @@
 """What becomes of the columns of a table: numbers for a network, or nothing, and why."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,13 +93,9 @@ def encode(
 def numbers(table: Table, name: str, hint: str = "") -> npt.NDArray[np.float64]:
     """A column as numbers, in which NaN is missing; text and infinity are a ValueError."""
     values = table.columns[name]
-    found: list[float] = []
-    wrong: list[int] = []
-    for row, value in enumerate(values):
-        parsed = number(value)
-        if value is not None and (parsed is None or not np.isfinite(parsed)):
-            wrong.append(row)
-        found.append(np.nan if parsed is None else parsed)
+    known = {text: number(text) for text in set(values)}  # once for each, as text repeats
+    bad = {text for text, x in known.items() if text and (x is None or not math.isfinite(x))}
+    wrong = [row for row, text in enumerate(values) if text in bad] if bad else []
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         what = "text" if number(values[wrong[0]]) is None else "a value that is not finite"
@@ -106,7 +103,8 @@ def numbers(table: Table, name: str, hint: str = "") -> npt.NDArray[np.float64]:
             f"{table.source}: the column {shown(name)!r} has {what} among numbers: "
             f"{shown(values[wrong[0]] or '')!r} in {table.place(wrong[0])}{more}{hint}"
         )
-    return np.array(found)
+    found = {text: math.nan if x is None else x for text, x in known.items()}
+    return np.array([found[text] for text in values])
 
 
 def _learn(table: Table, name: str, rows: npt.NDArray[np.intp], told: Kind | None) -> Column:
