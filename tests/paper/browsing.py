@@ -19,3 +19,12 @@ def opened(browser, file, scheme, width):
     assert problems == []
     assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
     context.close()
+
+
+def places_of_cells(page):
+    """Text, left and right of every cell of a table that is shown."""
+    return page.eval_on_selector_all(
+        "td, th",
+        "cells => cells.filter(c => c.offsetParent).map(c => {"
+        " const box = c.getBoundingClientRect(); return [c.innerText, box.left, box.right]; })",
+    )

@@ -5,7 +5,7 @@ import html
 import re
 
 import pytest
-from browsing import opened
+from browsing import opened, places_of_cells
 
 from lpunits.paper.fitting import card
 from lpunits.paper.fitting.scores import number
@@ -26,7 +26,7 @@ def test_it_says_how_well_and_how(page, fitted, task):
         for name, value in score.values.items():
             assert number(value, name) in plain
     for expected in (
-        "96 rows to train, 24 to test, seed 3; validation: none: too few rows",
+        "96 rows to train, 24 to test, seed 3; validation: none, too few rows",
         "lpunits fit <table> --target y",
         "lpunits predict model new.csv",
         "a number for each row, as an id has",
@@ -63,11 +63,7 @@ def test_without_rivals_there_is_one_row(fitted):
 def test_in_a_browser(scheme, width, page, browser):
     with opened(browser, page, scheme, width) as shown:
         assert shown.evaluate("document.documentElement.scrollWidth") == width
-        cells = shown.eval_on_selector_all(
-            "td, th",
-            "cells => cells.filter(c => c.offsetParent).map(c => {"
-            " const box = c.getBoundingClientRect(); return [c.innerText, box.left, box.right]; })",
-        )
+        cells = places_of_cells(shown)
         assert len(cells) > 30
         assert not [cell for cell in cells if cell[1] < 0 or cell[2] > width]
         boxes = shown.locator("figure svg")

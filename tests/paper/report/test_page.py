@@ -5,7 +5,7 @@ import io
 import re
 
 import pytest
-from browsing import opened
+from browsing import opened, places_of_cells
 from configs import Sum
 from matplotlib.figure import Figure
 
@@ -227,11 +227,7 @@ def test_in_a_browser(scheme, width, whole, browser):
 @pytest.mark.parametrize("width", [1200, 390])
 def test_no_cell_of_a_table_is_out_of_sight(width, whole, browser):
     with opened(browser, whole[0], "light", width) as page:
-        cells = page.eval_on_selector_all(
-            "td, th",
-            "cells => cells.filter(c => c.offsetParent).map(c => {"
-            " const box = c.getBoundingClientRect(); return [c.innerText, box.left, box.right]; })",
-        )
+        cells = places_of_cells(page)
         assert len(cells) > 300
         assert not [cell for cell in cells if cell[1] < 0 or cell[2] > width]
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,14 +146,12 @@ def _print_prepared(prepared: Prepared) -> None:
     hint = f" (--task {other} takes it otherwise)" if both else ""
     print(f"target {shown(target.name)}: {target.why}, {target.task}{hint}")
     print(f"columns: {card.summary(prepared.columns)}")
-    left = [f"{shown(c.name)} ({c.why})" for c in prepared.columns if c.kind == "out"]
-    if left:
-        more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
-        print(f"left out: {', '.join(left[:SHOWN])}{more}")
-    changed = [f"{shown(c.name)} ({c.why})" for c in prepared.columns if c.kind != "out" and c.why]
-    if changed:
-        more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-        print(f"filled or cut: {', '.join(changed[:SHOWN])}{more}")
+    for what, out in (("left out", True), ("filled or cut", False)):
+        some = [c for c in prepared.columns if (c.kind == "out") == out and c.why]
+        if some:
+            more = f" and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
+            names = ", ".join(f"{shown(c.name)} ({c.why})" for c in some[:SHOWN])
+            print(f"{what}: {names}{more}")
     train, test = len(prepared.split.y), len(prepared.split.y_test)
     kind = ", the classes in the same shares" if target.task == "classification" else ""
     print(f"split: {train:,} rows to train, {test:,} to test{kind}; seed {prepared.seed}")
@@ -160,6 +159,7 @@ def _print_prepared(prepared: Prepared) -> None:
 
 def _print_fitted(fitted: Fitted) -> None:
     table = card.score_table(fitted)
-    rows = [[escape(cell) for cell in row] for row in table.rows]
+    shows = [title != "training" for title in table.head]  # seconds are on the card
+    head, *rows = (list(compress(row, shows)) for row in (table.head, *table.rows))
     print(f"validation rows: {fitted.validation}")
-    tables.print_rows(table.head, rows, shrinks=table.head[-1])
+    tables.print_rows(head, [[escape(cell) for cell in row] for row in rows], shrinks=head[-1])

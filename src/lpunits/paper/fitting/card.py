@@ -91,7 +91,8 @@ def verdict(fitted: Fitted) -> str:
     """One sentence: our score beside the others."""
     name, form = first_score(fitted)
     ours, *others = fitted.scores
-    text = f"{name} {ours.values[name]:{form}} on {len(fitted.predicted):,} test rows"
+    score = f"{name[0].upper()}{name[1:]} {ours.values[name]:{form}}"
+    text = f"{score} on {len(fitted.predicted):,} test rows"
     known = [f"{s.name} {s.values[name]:{form}}" for s in others if s.values]
     return f"{text}. For comparison: {', '.join(known)}." if known else f"{text}."
 
@@ -101,9 +102,10 @@ def margin(fitted: Fitted) -> str:
     tested = len(fitted.predicted)
     text = f"All models were trained on the same rows and scored on the same {tested:,} test rows"
     if fitted.prepared.target.task == "classification":
-        share = fitted.scores[0].values["accuracy"]
-        error = math.sqrt(share * (1 - share) / tested)
-        text += f"; with so few, an accuracy has a standard error of {100 * error:.1f} points"
+        right = tested * fitted.scores[0].values["accuracy"]
+        share = (right + 2) / (tested + 4)  # Agresti and Coull: also right where all are right
+        error = math.sqrt(share * (1 - share) / (tested + 4))
+        text += f"; with so few, an accuracy has a standard error of about {100 * error:.1f} points"
         loss = "wrong classes"
     else:
         loss = "squared errors"

@@ -65,7 +65,7 @@ class Fitted:
     def validation(self) -> str:
         """How many of the rows to train on chose the epoch."""
         if self.estimator.validation_scores_ is None:
-            return "none: too few rows"
+            return "none, too few rows"
         return f"about {self.estimator.validation_fraction:.0%} of them, to choose the epoch"
 
     def facts(self) -> dict[str, Any]:
