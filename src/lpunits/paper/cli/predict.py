@@ -58,10 +58,13 @@ def predict(
 
 def _print_scores(loaded: folder.Model, table: Table) -> None:
     """The scores, if the table has the target, too."""
-    X, _ = loaded.encode(table)
-    y = loaded.target.of(table)
+    try:
+        y = loaded.target.of(table)
+    except ValueError:
+        return  # the predictions do not depend on it
     if loaded.target.task == "classification" and not set(y) <= set(loaded.target.classes):
         return
+    X, _ = loaded.encode(table)
     values, _ = scores.EVALUATE[loaded.target.task](loaded.estimator, X, y)
     text = ", ".join(f"{name} {scores.number(value, name)}" for name, value in values.items())
     print(f"lpunits: the table has the target: {text}", file=sys.stderr)

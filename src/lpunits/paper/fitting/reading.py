@@ -13,6 +13,7 @@ from pathlib import Path
 
 MISSING = {"", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "?"}  # in any case
 SEPARATORS = (",", ";", "\t", "|")
+HEAD = 2**22  # characters: the first line is in them
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 OTHER_FILES = {
     b"PK\x03\x04": "an Excel or zip file",
@@ -140,7 +141,7 @@ def _reader(text: str, separator: str):  # type: ignore[no-untyped-def]
 def _names(path: Path, text: str, separator: str) -> list[str]:
     """The names of the first line; a column without one is called by its number."""
     try:
-        first: list[str] = next(_reader(text, separator))
+        first: list[str] = next(_reader(text[:HEAD], separator))
     except csv.Error as error:
         raise ValueError(f"{path}, line 1: not valid csv ({error})") from error
     return [name.strip() or f"column {place}" for place, name in enumerate(first, 1)]

@@ -77,8 +77,9 @@ def regression(model: Any, X: Array, y: Array) -> tuple[dict[str, float], Array]
     errors = (model.predict(X) - y) / scale
     squares = errors**2
     spread = ((y / scale - (y / scale).mean()) ** 2).mean()
+    constant = float(not squares.any())  # as scikit-learn has it
     return {
-        "R²": float(1 - squares.mean() / spread) if spread else math.nan,
+        "R²": float(1 - squares.mean() / spread) if spread else constant,
         "RMSE": float(np.sqrt(squares.mean())) * scale,
         "MAE": float(np.abs(errors).mean()) * scale,
     }, squares
