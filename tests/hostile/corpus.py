@@ -127,7 +127,7 @@ def sealed(facts: object) -> bytes:
     """A model or checkpoint with a right checksum, whoever made it."""
     from hashlib import sha256
 
-    from lpunits.paper.training.sealed import BLANK
+    from lpunits.sealed import BLANK
 
     text = facts if isinstance(facts, str) else json.dumps(facts)
     text = '{"sha256": "' + BLANK.decode() + '", "facts": ' + text + "}"

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.markup import escape
 
+from lpunits.files import make_folder
 from lpunits.paper.cli import tables
 from lpunits.paper.cli.folders import Settings
-from lpunits.paper.files import make_folder
 from lpunits.paper.fitting import card, folder
 from lpunits.paper.fitting.columns import Kind
 from lpunits.paper.fitting.fit import Fitted, Prepared, prepare

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 from lpunits.paper.fitting import folder, scores
 from lpunits.paper.fitting.reading import Table, read
 

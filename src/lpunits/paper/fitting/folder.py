@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import lpunits
 from lpunits import sklearn
-from lpunits.paper.files import write_atomically
+from lpunits.files import write_atomically
 from lpunits.paper.fitting.columns import Column, as_json, encode, from_json
 from lpunits.paper.fitting.reading import Table, shown
 from lpunits.paper.fitting.target import Target
