@@ -134,8 +134,8 @@ def checked_weight(mask: Tensor | None, weight: Tensor | None, z: Tensor) -> Ten
     check_like_z("weight", weight, z)
     weight = weight if mask is None else torch.where(mask, weight, 0)
     if can_look_at(weight) and bool((wrong := ~((weight >= 0) & weight.isfinite())).any()):
-        got = weight[wrong][0].item()
-        raise ValueError(f"weight must be finite and not negative, got {got}")
+        first = weight[wrong][0].item()
+        raise ValueError(f"weight must be finite and not negative, got {first}")
     return weight
 
 

@@ -323,10 +323,10 @@ class GlobalLpPool(_Channels):
         space = z.ndim - 1 - batched
         known = space > 0 if self.spatial is None else space == self.spatial
         if not known or z.shape[int(batched)] != self.channels:
-            dims = f"{self.spatial or 'at least 1'} of space"
+            spatial = f"{self.spatial or 'at least 1'} of space"
             hint = " (images without a batch need spatial=2)" * (self.spatial is None)
             raise ValueError(
-                f"input must have channels={self.channels} as dimension {int(batched)} and {dims}, "
+                f"input must have channels={self.channels} as dimension {int(batched)} and {spatial}, "
                 f"got the shape {tuple(z.shape)}{hint}"
             )
         if isinstance(mask, Tensor) and mask.ndim == z.ndim - 1:
