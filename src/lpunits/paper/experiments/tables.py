@@ -294,7 +294,7 @@ def chosen_defaults(results: Sequence[Result]) -> Table:
 
 def figure(errors: Mapping[str, Mapping[str, Sequence[float]]], models: Sequence[str]) -> Figure:
     """A row for each table, a point for each model."""
-    fig, (axes,) = panels(1, 1, 8, 0.8 + 0.32 * len(errors))
+    fig, (axes,) = panels(1, 1, 8, 1.2 + 0.3 * len(errors))
     for model in models:
         means = [statistics.fmean(some[model]) for some in errors.values()]
         best = [min(map(statistics.fmean, some.values())) for some in errors.values()]
