@@ -4,11 +4,13 @@ import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from lpunits.paper import data
 from lpunits.paper.report.figures import COLORS, NAMES, panels
@@ -192,8 +194,8 @@ class Tabular:
                 job.epoch(fold + 1, self.folds, {"test_error": found["errors"][-1]}, {})
         if not np.isfinite(found["errors"]).all():
             return {"diverged": f"the errors are {found['errors']}"}
-        mean = statistics.fmean(found["errors"])
-        return {"test_error": mean, **found, "rows": len(y), "columns": X.shape[1]}
+        sizes = {"rows": len(y), "columns": X.shape[1], "scikit_learn": version("scikit-learn")}
+        return {"test_error": statistics.fmean(found["errors"]), **found, **sizes}
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -303,7 +305,10 @@ def figure(errors: Mapping[str, Mapping[str, Sequence[float]]], models: Sequence
     axes.set(xscale="log", xlabel="error relative to the best")
     axes.set_yticks(range(len(errors)), list(errors))
     axes.invert_yaxis()
+    highest = axes.get_xlim()[1]
+    axes.set_xticks([x for x in (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100) if x <= max(highest, 1.2)])
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
