@@ -326,8 +326,8 @@ class GlobalLpPool(_Channels):
             spatial = f"{self.spatial or 'at least 1'} of space"
             hint = " (images without a batch need spatial=2)" * (self.spatial is None)
             raise ValueError(
-                f"input must have channels={self.channels} as dimension {int(batched)} and {spatial}, "
-                f"got the shape {tuple(z.shape)}{hint}"
+                f"input must have channels={self.channels} as dimension {int(batched)} "
+                f"and {spatial}, got the shape {tuple(z.shape)}{hint}"
             )
         if isinstance(mask, Tensor) and mask.ndim == z.ndim - 1:
             mask = mask.unsqueeze(int(batched))
