@@ -106,7 +106,7 @@ def test_a_trial_with_a_record_is_not_run_again(valley, storage, work):
     trial = killed.trial(killed.next_trial())
     run([trial], work.store, work.folder)
     before = work.store.find(trial)
-    killed.release()
+    killed.claims.release()
     search(plan, storage, work)
     assert work.store.find(trial) == before
     assert Study(plan, storage).finished()[0].value == before["outcome"]["valid"]
