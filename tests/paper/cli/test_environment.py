@@ -100,7 +100,6 @@ def test_every_command_names_the_extra_that_it_needs(tmp_path):
         *(
             "jinja2",
             "matplotlib",
-            "sklearn",
             "optuna",
             "sqlalchemy",
             "ray",
