@@ -131,7 +131,7 @@ def epoch(
 
 
 @torch.no_grad()
-def outputs(net: nn.Module, examples: Examples, chunk: int = 8192) -> Tensor:
+def outputs(net: nn.Module, examples: Examples, chunk: int = 2048) -> Tensor:
     """What the network, in evaluation mode, makes of every row."""
     rows = torch.arange(len(examples.target), device=examples.target.device)
     return torch.cat([net(examples.take(some)) for some in rows.split(chunk)])
