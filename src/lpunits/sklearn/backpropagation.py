@@ -1,4 +1,4 @@
-"""Gradients of a perceptron without autograd, whose bookkeeping is most of a step on small batches.
+"""Gradients of a perceptron without autograd, whose bookkeeping is a part of every small step.
 
 A hidden layer, its z as ``(rows, filters, units)``, and the way back::
 
