@@ -31,6 +31,7 @@ test-fast: .venv/.dev  ## the tests that take a moment, for daily work
 test-lowest: .venv-lowest/.core  ## the core tests with the oldest versions that pyproject.toml allows
 	@.venv-lowest/bin/python -m pip install -qq --force-reinstall --no-deps .
 	@.venv-lowest/bin/python -m pytest -q -m "not slow" $(OLD_WARNINGS) tests
+	@.venv-lowest/bin/python -m pytest -q $(OLD_WARNINGS) tests/paper/search/test_study.py tests/paper/cli
 
 soak: .venv/.dev  ## ten minutes of everything at once: memory, open files, processes left behind
 	@$(BIN)/python benchmarks/soak.py
