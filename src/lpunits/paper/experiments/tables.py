@@ -252,8 +252,8 @@ NOTES = (
     "trial is the estimator's own defaults, with the largest of the networks here. Networks have "
     "the same widths and epochs; with two filters for each unit, Lp and maxout nets have about "
     "twice the weights of ReLU nets.",
-    "The budgets are small: a few epochs, at most a thousand rows, a handful of trials. More of any "
-    "may change the order.",
+    "The budgets are small: a few epochs, at most a thousand rows, a handful of trials. More of "
+    "any may change the order.",
     "Folds share rows to train on, so the standard deviations over folds say little about other "
     "tables of the same kind.",
 )
