@@ -90,6 +90,10 @@ def run(
     if chosen and scale != "paper" and not RESULTS.is_dir():
         tables.print_shipped(chosen)
     print(f"{result}; records: {store.folders[0]}")
+    models = [work / record["key"] / "model.safetensors" for record in result.new]
+    if models := [str(path) for path in models if path.exists()]:
+        path = models[0] if len(models) == 1 else f"{work}/*/model.safetensors"
+        print(f"trained models: {path}; in Python, lpunits.paper.load_model(path)")
     options = [] if scale == "quick" else ["--scale", scale]
     options += [] if records is None else ["--records", str(records)]
     options += [word for setting in settings for word in ("--set", setting)]
