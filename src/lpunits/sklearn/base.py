@@ -275,11 +275,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self, inputs: Standardize, targets: Standardize | None, rng: np.random.Generator
     ) -> None:
         """The model: scaling, network and, in a regression, the way back to the targets."""
-        sizes: Any
-        sizes, filters = (  # search spaces give numbers of numpy
-            value if value is None else np.asarray(value).tolist()
-            for value in (self.hidden_layer_sizes, self.filters)
-        )
+        sizes: Any = np.asarray(self.hidden_layer_sizes).tolist()  # a search may give numpy's
+        filters: Any = None if self.filters is None else np.asarray(self.filters).tolist()
         with self._own_randomness(rng):
             net = MLP(
                 len(inputs.mean),
