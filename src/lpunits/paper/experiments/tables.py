@@ -325,5 +325,5 @@ EXPERIMENT = Experiment(
     "and maxout, scikit-learn's MLP and gradient boosting, after searches of the same size.",
     trials=trials,
     section=section,
-    minutes={"smoke": 0.1, "quick": 1.5, "paper": 20},
+    minutes={"smoke": 0.1, "quick": 1, "paper": 20},
 )
