@@ -1,5 +1,8 @@
 import os
+import signal
 
+# A shell's background ignores Ctrl-C, and so would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Some virtual machines announce AMX and then trap on it, in oneDNN's bfloat16 products.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
