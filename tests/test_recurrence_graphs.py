@@ -241,7 +241,7 @@ def arguments(kinds, batch_sizes, mask_rows, recompute):
     batch = 3 if batch_sizes is not None else 1
     filters = [1 if kind == "tanh" else 2 for kind in kinds]
     inputs = [torch.randn(7, 4), torch.randn(batch, 5), torch.randn(6 * filters[0], 4)]
-    inputs += [torch.randn(5, 6), None]
+    inputs += [torch.randn(5, 6), None, torch.randn(5, 5) if recompute else None]
     for i, (kind, n) in enumerate(zip(kinds, filters, strict=True)):
         mask = torch.rand(mask_rows, 6) if mask_rows else None
         order = torch.rand(6) + 1.5 if kind == "lp" else None
@@ -262,7 +262,7 @@ def arguments(kinds, batch_sizes, mask_rows, recompute):
 def test_operators_keep_their_promises(case):
     """Schemas, fakes, and gradients in traced graphs, by torch's own checks."""
     inputs, *rest, recompute = arguments(*case)
-    needs = [t is not None and (i < 5 or i % 4 != 0) for i, t in enumerate(inputs)]
+    needs = [t is not None and (i < 6 or i % 4 != 1) for i, t in enumerate(inputs)]
     states, last, kept = ops.recurrence(inputs, *rest, recompute)
     grads = torch.randn_like(states), torch.randn(last.shape[::-1]).mT
     torch.library.opcheck(

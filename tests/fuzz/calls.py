@@ -200,7 +200,7 @@ def weights(kind: str, shape: list[int], seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
     left = torch.rand(shape, generator=generator) < 0.2
-    return torch.where(left, 0, 10 ** (40 * uniform - 20) if kind == "wide" else 10 * uniform**4)
+    return torch.where(left, 0, 10 ** (20 * uniform - 10) if kind == "wide" else 10 * uniform**4)
 
 
 def orders(shape: list[int], kind: str | float, seed: int) -> Tensor:

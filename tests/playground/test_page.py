@@ -334,7 +334,11 @@ def test_the_command_serves_this_computer_alone_and_ends_quietly():
             assert listening.connect_ex(("127.0.0.2", int(port))) != 0
         running.send_signal(signal.SIGINT)
         rest, problems = running.communicate(timeout=20)
-        assert (running.returncode, rest.strip(), problems) == (0, "", "")
+        assert (running.returncode, rest.strip(), problems.strip()) == (
+            130,
+            "",
+            "lpunits: interrupted",
+        )
     finally:
         running.kill()
 

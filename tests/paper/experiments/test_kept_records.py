@@ -18,7 +18,7 @@ SIDE_RUNS = {  # `lpunits run table1 --scale paper --set ...`
     "table1": [["activation=relu", f"weight_decay={d}"] for d in (0.003, 0.0024, 0.0013)],
     "table4": [["weight_decay=0.3", "epochs=400"]],
 }
-NOT_RECORDS = ("bench.json", "scale.json", "start.json")
+NOT_RECORDS = ("bench.json", "estimators.json", "scale.json", "start.json")
 
 
 def known(storage) -> Iterator[Trial]:

@@ -12,7 +12,6 @@ from typing import Any
 
 from lpunits.paper.data import sources
 from lpunits.paper.data.dataset import Dataset, Info, Split, split
-from lpunits.paper.data.music import load_music
 from lpunits.paper.data.sources import DataError, Source
 from lpunits.paper.register import Register
 
@@ -91,6 +90,13 @@ def load(name: str, **options: Any) -> Dataset[Any]:
             have = f"it has {', '.join(known)}" if known else "it has none"
             raise ValueError(f"{name} has no option {option!r}: {have}")
     return entry.load(**options)
+
+
+def load_music(path: str | Path) -> Dataset[Any]:
+    """Piano rolls of your own, see :func:`lpunits.paper.data.music.load_music`."""
+    from lpunits.paper.data import music
+
+    return music.load_music(path)
 
 
 def fetch(name: str) -> list[Path]:
