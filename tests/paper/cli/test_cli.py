@@ -75,8 +75,9 @@ def test_run_then_report(capsys, folder, monkeypatch):
     assert main("run", "mnist", "fig1", "--scale", "smoke") == 0
     out = capsys.readouterr().out
     assert "test error on digits (8 x 8)" in out  # what it found
-    *_, counts, command = out.splitlines()
+    *_, counts, models, command = out.splitlines()
     assert counts == "1 trials run; records: reproduction/records"
+    assert models.startswith("trained models: reproduction/trials/feedforward-")
     assert command == "report: lpunits report mnist fig1 --scale smoke"
     assert main("run", "mnist", "--scale", "smoke") == 0
     assert "0 trials run, 1 had a record; " in capsys.readouterr().out
