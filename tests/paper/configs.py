@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lpunits.files import StorageError
-from lpunits.paper.search.spaces import Choice, Real
+from lpunits.paper.search.spaces import Choice, Real, Space
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.networks import Convolutional, FeedForward
 
@@ -92,16 +92,11 @@ class Valley:
         return {"valid": height} | ({"test": height + 1} if self.test else {})
 
 
-@dataclass(frozen=True)
-class ValleySpace:
+class ValleySpace(Space):
     """Where to look for the lowest point."""
 
-    base: Valley = Valley()
-    x: Real = Real(0.0, 1.0)  # noqa: RUF009
-    mode: Choice | None = None
+    def __init__(self, base: Valley = Valley(), ranges: Any = None, **more: Real | Choice) -> None:  # noqa: B008
+        super().__init__(base, (ranges or {"x": Real(0.0, 1.0)}) | more)
 
-    def config(self, values: Mapping[str, Any]) -> Valley:
-        return replace(self.base, **values)
-
-    def without(self, names: set[str]) -> "ValleySpace":
+    def without(self, *names: str) -> "ValleySpace":
         return self

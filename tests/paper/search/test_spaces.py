@@ -12,7 +12,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 def drawn(space, seed):
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
     trial = study.ask()
-    return {name: r.suggest(trial, name) for name, r in spaces.ranges(space).items()}
+    return {name: r.suggest(trial, name) for name, r in space.ranges.items()}
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -55,7 +55,7 @@ def test_the_number_of_layers_stays():
     ],
 )
 def test_what_is_fixed_or_has_no_effect_is_not_searched(name, settings, gone):
-    before, after = (spaces.ranges(spaces.get(name, "quick", s)) for s in ((), settings))
+    before, after = (spaces.get(name, "quick", s).ranges for s in ((), settings))
     assert set(before) - set(after) == gone
 
 

@@ -108,7 +108,7 @@ def test_a_driver_that_dies_amid_its_draws_changes_nothing(driver, tmp_path):
     half = driver(f"sqlite:///{tmp_path / 'b.db'}")
     asked = half.next_trial()
     half.optuna.sampler = half._sampler(0, "mode")
-    spaces.ranges(half.space)["mode"].suggest(asked, "mode")
+    half.space.ranges["mode"].suggest(asked, "mode")
     half.claims.release()
     heir = driver(f"sqlite:///{tmp_path / 'b.db'}")
     inherited = heir.next_trial()

@@ -24,7 +24,6 @@ from lpunits.paper.report.figures import COLORS, NAMES, QUIET, panels
 from lpunits.paper.report.outcomes import TITLES
 from lpunits.paper.report.parts import Part
 from lpunits.paper.report.section import Experiment, Picture, Section, Table
-from lpunits.paper.search import spaces
 from lpunits.paper.search.study import TRIAL_SEED, Plan, Study, studies
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.records import Records
@@ -172,7 +171,7 @@ def _winners(family: Sequence[Study], store: Records) -> Table:
 
 
 def _best(study: Study) -> Table:
-    names = list(spaces.ranges(study.space))
+    names = list(study.space.ranges)
     rows = [
         [str(t.number), _score(study, t.value), *(_text(t.params.get(name)) for name in names)]
         for t in _complete(study)[:BEST]

@@ -212,7 +212,7 @@ class Study:
     def trial(self, asked: optuna.Trial) -> Trial:
         """The trial to run. Its values are drawn now, unless another driver has drawn them."""
         values = {}
-        for name, range in spaces.ranges(self.space).items():
+        for name, range in self.space.ranges.items():
             self.optuna.sampler = self._sampler(asked.number, name)
             values[name] = range.suggest(asked, name)
         return Trial(self.space.config(values).untested(), TRIAL_SEED)
