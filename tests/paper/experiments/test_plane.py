@@ -113,7 +113,7 @@ def test_of_equally_good_nets_the_one_with_the_smallest_shape_is_drawn(tmp_path)
     for run in runs:
         run.outcome["train_errors"] = 2
     sizes = [max(np.ptp(c, axis=0).max() for c in plane.outlines(run)) for run in runs]
-    assert plane.compact(runs, runs[0]) is runs[int(np.argmin(sizes))]
+    assert plane.compact(runs) is runs[int(np.argmin(sizes))]
     best_alone = result(config, 0, tmp_path)
     best_alone.outcome["train_errors"] = 1
-    assert plane.compact([*runs, best_alone], best_alone) is best_alone
+    assert plane.compact([*runs, best_alone]) is best_alone

@@ -2,20 +2,9 @@
 
 from collections.abc import Sequence
 
-import torch
-from matplotlib.figure import Figure
-
-from lpunits.paper import data
-from lpunits.paper.experiments.plane import (
-    best,
-    curve_net,
-    draw,
-    order_name,
-    playground_link,
-    trained,
-)
-from lpunits.paper.report.figures import panels
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.experiments import plane
+from lpunits.paper.experiments.plane import curve_net, order_name, playground_link
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.report.summary import Headline, holds
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -33,21 +22,22 @@ def trials(scale: Scale) -> list[Trial]:
 
 def section(results: Sequence[Result]) -> Section:
     """The best run of each, drawn, with its errors counted."""
-    runs = {kind: [r for r in results if r.config.activation == kind] for kind in NAMES}
-    shown = {kind: best(found) for kind, found in runs.items() if found}
-    clauses, rows, summary = [], [], []
-    for kind, r in shown.items():
-        errors = [x.outcome["train_errors"] for x in runs[kind]]
-        least, paper = min(errors), str(PAPER_ERRORS[kind])
+    shown, clauses, rows, summary = {}, [], [], []
+    for kind, found in grouped(results, lambda config: config.activation).items():
+        name, paper, r = NAMES[kind], PAPER_ERRORS[kind], plane.best(found)
+        shown[name] = r
+        errors = [x.outcome["train_errors"] for x in found]
+        best = min(errors)
         clauses.append(
-            f"the best of {len(errors)} runs with {NAMES[kind]} has {least} training errors on "
+            f"the best of {len(errors)} runs with {name} has {best} training errors on "
             f"{r.config.points:,} points (the paper's example: {paper})"
         )
         orders = ", ".join(order_name(float(p)) for p in r.outcome["orders"]["final"])
-        rows.append([NAMES[kind], paper, str(least), f"{least} to {max(errors)}", orders])
-        what = f"Fig. 4{'ab'[kind == 'relu']}: errors of {NAMES[kind]}, best of {len(errors)} runs"
-        same = (least == 0) == (PAPER_ERRORS[kind] == 0)
-        summary.append(Headline(what, paper, str(least), holds(same), WHY[kind] if same else ""))
+        rows.append([name, str(paper), str(best), f"{best} to {max(errors)}", orders])
+        what = f"Fig. 4{'ab'[kind == 'relu']}: errors of {name}, best of {len(errors)} runs"
+        same = (best == 0) == (paper == 0)
+        why = WHY[kind] if same else ""
+        summary.append(Headline(what, str(paper), str(best), holds(same), why))
     sentence = "; ".join(clauses)
     return Section(
         f"{sentence[0].upper()}{sentence[1:]}.",
@@ -55,32 +45,16 @@ def section(results: Sequence[Result]) -> Section:
         [
             Picture(
                 "fig4ab",
-                figure(shown),
+                plane.figure(shown, EXTENT, (4.6, 4.9), 1000, rings=True),
                 "Points inside and outside a closed curve, in two panels: the smooth boundary "
                 "drawn by two Lp units with their superellipses, and the polygon drawn by four "
                 "rectifiers with its errors",
                 "Solid: the boundary. Dashed: the superellipses of the units. Rings: errors.",
-                {" against ".join(NAMES[kind] for kind in shown): playground_link(*shown.values())},
+                {" against ".join(shown): playground_link(*shown.values())},
             )
         ],
         headlines=summary,
     )
-
-
-def figure(shown: dict[str, Result]) -> Figure:
-    """A panel per net: some of the points, the boundary, the shapes, and every error."""
-    fig, drawn = panels(1, len(shown), 4.6, 4.9, frame=True)
-    for axes, (kind, result) in zip(drawn, shown.items(), strict=True):
-        draw(axes, result, EXTENT, 1000)
-        config = result.config
-        train = data.load(config.data, points=config.points, seed=config.data_seed).train
-        with torch.no_grad():
-            wrong = (trained(result)(train.features)[:, 0] > 0).long() != train.targets
-        x, y = train.features[wrong].numpy().T
-        axes.plot(x, y, "o", ms=6, mfc="none", mec="black", mew=0.8)
-        errors = result.outcome["train_errors"]
-        axes.set_title(f"{NAMES[kind]}: {errors} errors", fontsize=10)
-    return fig
 
 
 EXPERIMENT = Experiment(

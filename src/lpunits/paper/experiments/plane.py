@@ -1,21 +1,23 @@
 """What the figures of Section 4 share: a small net on 2-D data, and how it is drawn."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from torch import Tensor
 
 from lpunits import MLP, LpLinear, geometry
 from lpunits.optim import NaturalConjugateGradient
 from lpunits.paper import data, playground
-from lpunits.paper.report.figures import QUIET
+from lpunits.paper.report.figures import QUIET, panels
 from lpunits.paper.training.job import Job
-from lpunits.paper.training.trial import Result, Scale
+from lpunits.paper.training.trial import Result, Scale, Trial
 
 GROUPED = ("lp", "l2", "maxout")  # these units pool two projections, the others have one
 # Visible on white and on near-black. The markers of the classes differ, too.
@@ -78,11 +80,8 @@ class Plane:
             optimizer = NaturalConjugateGradient(net)
             targets = train.targets
 
-        def errors(part: Any) -> int:
-            with torch.no_grad():
-                scores = net(part.features)
-            guess = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(1)
-            return int((guess != part.targets).sum())
+        def errors(part: data.Split[Tensor]) -> int:
+            return int((classes(net, part.features) != part.targets).sum())
 
         stop = optimizer.minimize(
             train.features,
@@ -90,7 +89,9 @@ class Plane:
             steps=self.steps,
             target=self.loss if self.loss >= 0 else lambda: errors(train) == 0,
         )
-        outcome = {
+        if not math.isfinite(stop.loss):
+            return {"diverged": f"the loss was {stop.loss} after {stop.steps} steps"}
+        return {
             "train_errors": errors(train),
             "test_errors": errors(test),
             "loss": stop.loss,
@@ -99,34 +100,30 @@ class Plane:
             "orders": {"initial": before, "final": _orders(net)},
             "net": {name: value.tolist() for name, value in net.named_parameters()},
         }
-        if not math.isfinite(stop.loss):
-            return {"diverged": f"the loss was {stop.loss} after {stop.steps} steps"}
-        return outcome
 
     def net(self) -> MLP:
         """An untrained net."""
         grouped = self.activation in GROUPED
-        options: dict[str, Any] = {}
+        units = self.projections // 2 if grouped else self.projections
+        options: dict[str, Any] = {"activation": self.activation, "start": "zero"}  # as the paper
         if self.orders:
-            options = {"order": list(self.orders), "learn_order": False}
-        classes = CLASSES[self.data]
-        return MLP(
-            2,
-            [self.projections // 2 if grouped else self.projections],
-            1 if classes == 2 else classes,
-            activation=self.activation,
-            start="zero",  # as in the paper
-            **options,
-        )
+            options |= {"order": list(self.orders), "learn_order": False}
+        outputs = 1 if CLASSES[self.data] == 2 else CLASSES[self.data]
+        return MLP(2, [units], outputs, **options)
+
+
+def gaussian_trials(configs: Collection[Plane], scale: Scale) -> list[Trial]:
+    """Several seeds of each net of Figs. 2 and 3; the report shows the best."""
+    seeds = {"smoke": 1, "quick": 5, "paper": 20}[scale]
+    return [Trial(config, seed) for config in configs for seed in range(seeds)]
 
 
 def curve_net(
     activation: str, projections: int, scale: Scale, data: str = "curve", data_seed: int = 0
 ) -> Plane:
     """A net of Fig. 4; at the scale smoke it has 300 points and 15 steps."""
-    if scale == "smoke":
-        return Plane(data, activation, projections, data_seed=data_seed, points=300, steps=15)
-    return Plane(data, activation, projections, data_seed=data_seed)
+    net = Plane(data, activation, projections, data_seed=data_seed)
+    return replace(net, points=300, steps=15) if scale == "smoke" else net
 
 
 def trained(result: Result) -> MLP:
@@ -139,10 +136,15 @@ def trained(result: Result) -> MLP:
 
 def playground_link(*results: Result) -> str:
     """Opens the nets of one or two records, which have the same data, in the playground."""
-    config = results[0].config
-    seed = config.data_seed
-    nets = map(trained, results)
-    return playground.link(*nets, data=config.data, points=config.points, draw=seed)
+    config, nets = results[0].config, map(trained, results)
+    return playground.link(*nets, data=config.data, points=config.points, draw=config.data_seed)
+
+
+def classes(net: MLP, points: Tensor) -> Tensor:
+    """The class that the net gives to each point. One output is read as log-odds."""
+    with torch.no_grad():
+        scores: Tensor = net(points)
+    return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
 
 
 def best(results: Iterable[Result]) -> Result:
@@ -150,25 +152,14 @@ def best(results: Iterable[Result]) -> Result:
     return min(results, key=lambda r: (r.outcome["train_errors"], r.outcome["loss"]))
 
 
-def choose(results: Sequence[Result], configs: Iterable[Plane]) -> list[Result]:
-    """The :func:`best` result of each config that has been run."""
-    found = ([r for r in results if r.config == config] for config in configs)
-    return [best(some) for some in found if some]
-
-
-def compact(results: Sequence[Result], chosen: Result) -> Result:
-    """Of the nets with as few training errors as the chosen one, that with the smallest shapes."""
-    if chosen.config.activation != "lp":
-        return chosen
-    errors = chosen.outcome["train_errors"]
-    alike = (r for r in results if r.config == chosen.config)
-    equal = [r for r in alike if r.outcome["train_errors"] == errors]
-
-    def size(result: Result) -> float:
-        """The longest side of the boxes around the shapes."""
-        return max(float(np.ptp(curve, axis=0).max()) for curve in outlines(result))
-
-    return min(equal, key=size)
+def compact(results: Sequence[Result]) -> Result:
+    """Of the nets with the fewest training errors, the one with the smallest shapes."""
+    if results[0].config.activation != "lp":
+        return best(results)
+    fewest = min(r.outcome["train_errors"] for r in results)
+    equal = [r for r in results if r.outcome["train_errors"] == fewest]
+    # The size is the longest side of the boxes around the shapes.
+    return min(equal, key=lambda r: max(float(np.ptp(c, axis=0).max()) for c in outlines(r)))
 
 
 def outlines(result: Result) -> list[geometry.Points]:
@@ -182,7 +173,7 @@ def outlines(result: Result) -> list[geometry.Points]:
     ]
 
 
-def around(shown: Sequence[Result], most: float) -> Extent:
+def around(shown: Iterable[Result], most: float) -> Extent:
     """A part of the plane with all points and all shapes, at most ``most`` times :data:`EXTENT`."""
     ends = np.array(EXTENT)
     for result in shown:
@@ -190,44 +181,64 @@ def around(shown: Sequence[Result], most: float) -> Extent:
             for curve in outlines(result):
                 ends[::2] = np.minimum(ends[::2], curve.min(0) - 0.3)
                 ends[1::2] = np.maximum(ends[1::2], curve.max(0) + 0.3)
-    left, right, bottom, top = np.clip(
-        ends, -most * abs(np.array(EXTENT)), most * abs(np.array(EXTENT))
-    )
-    return float(left), float(right), float(bottom), float(top)
+    limits = most * abs(np.array(EXTENT))
+    left, right, bottom, top = np.clip(ends, -limits, limits).tolist()
+    return left, right, bottom, top
 
 
-def draw(axes: Axes, result: Result, extent: Extent, most: int, *, shapes: bool = True) -> None:
-    """Draw the points, the region of each class, the boundary, and the Lp units of a trained net.
+def figure(
+    shown: Mapping[str, Result],
+    extent: Extent,
+    size: tuple[float, float],
+    most: int,
+    *,
+    shapes: bool = True,
+    rings: bool = False,
+) -> Figure:
+    """A panel for each net: points, the region of each class, the boundary, and the Lp units.
 
     Args:
-        axes: Where to draw.
-        result: The trained net.
+        shown: The trained nets, by the beginning of their titles.
         extent: The part of the plane to draw.
-        most: Draw so many points at most.
+        size: Of a panel, in inches.
+        most: How many points to draw, at most.
         shapes: Draw the superellipse of each unit; its centre and axes are always drawn.
+        rings: Draw a ring around each training error.
     """
-    config, net = result.config, trained(result)
-    axes.set(aspect="equal", xticks=[], yticks=[], xlim=extent[:2], ylim=extent[2:])
-    axes.spines[:].set_color(QUIET)
-    x, y = (torch.linspace(*ends, 300) for ends in (extent[:2], extent[2:]))
-    with torch.no_grad():
-        scores = net(torch.cartesian_prod(x, y))
-    classes = (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
-    tints = np.array([to_rgba(color, 0.16) for color in POINTS])
-    image = tints[classes.reshape(300, 300).T]
-    axes.imshow(image, origin="lower", extent=extent, interpolation="nearest")
-    train = data.load(config.data, points=config.points, seed=config.data_seed).train
-    geometry.draw_points(axes, train.features, train.targets, POINTS[: CLASSES[config.data]], most)
-    geometry.draw_boundary(axes, net, extent)
-    if config.activation == "lp":
-        found = zip(geometry.units(net), geometry.levels(net, extent), UNITS, strict=False)
-        for unit, level, color in found:
-            geometry.draw_unit(axes, unit, level, color=color, shape=shapes)
-            if shapes:
-                axes.plot([], [], "--", color=color, label=f"p = {order_name(unit.order)}")
+    fig, drawn = panels(1, len(shown), *size, frame=True)
+    for axes, (name, result) in zip(drawn, shown.items(), strict=True):
+        config, net, errors = result.config, trained(result), result.outcome["train_errors"]
+        train = data.load(config.data, points=config.points, seed=config.data_seed).train
+        axes.set(aspect="equal", xticks=[], yticks=[], xlim=extent[:2], ylim=extent[2:])
+        axes.set_title(f"{name}: {errors} error{'s' * (errors != 1)}", fontsize=10)
+        axes.spines[:].set_color(QUIET)
+        grid = torch.cartesian_prod(
+            *(torch.linspace(*ends, 300) for ends in (extent[:2], extent[2:]))
+        )
+        tints = np.array([to_rgba(color, 0.16) for color in POINTS])
+        image = tints[classes(net, grid).reshape(300, 300).T]
+        axes.imshow(image, origin="lower", extent=extent, interpolation="nearest")
+        colors = POINTS[: CLASSES[config.data]]
+        geometry.draw_points(axes, train.features, train.targets, colors, most)
+        geometry.draw_boundary(axes, net, extent)
+        if config.activation == "lp":
+            _draw_units(axes, net, extent, shapes)
+        if rings:
+            wrong = classes(net, train.features) != train.targets
+            x, y = train.features[wrong].numpy().T
+            axes.plot(x, y, "o", ms=6, mfc="none", mec="black", mew=0.8)
+    return fig
+
+
+def _draw_units(axes: Axes, net: MLP, extent: Extent, shapes: bool) -> None:
+    found = zip(geometry.units(net), geometry.levels(net, extent), UNITS, strict=False)
+    for unit, level, color in found:
+        geometry.draw_unit(axes, unit, level, color=color, shape=shapes)
         if shapes:
-            below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": 2}
-            axes.legend(**below, frameon=False, labelcolor="linecolor")
+            axes.plot([], [], "--", color=color, label=f"p = {order_name(unit.order)}")
+    if shapes:
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": 2}
+        axes.legend(**below, frameon=False, labelcolor="linecolor")
 
 
 def order_name(p: float) -> str:

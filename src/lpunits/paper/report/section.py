@@ -6,13 +6,15 @@ that exist into a :class:`Section`. The guide is ``docs/howto/add_experiment.md`
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lpunits.paper.report.summary import Headline
 from lpunits.paper.training.trial import Result, Scale, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -83,3 +85,11 @@ class Experiment:
     trials: Callable[[Scale], Sequence[Trial]]
     section: Callable[[Sequence[Result]], Section]
     minutes: Mapping[Scale, float]
+
+
+def grouped(results: Sequence[Result], key: Callable[[Any], Key]) -> dict[Key, list[Result]]:
+    """Results by what ``key`` makes of their configs, in the order of first appearance."""
+    groups: dict[Key, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result.config), []).append(result)
+    return groups
