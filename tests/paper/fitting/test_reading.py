@@ -31,6 +31,13 @@ def test_the_separator_is_that_of_the_first_line(written, separator, end):
     assert [table.place(row) for row in range(3)] == ["line 2", "line 4", "line 5"]
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_quoted_names_are_read_as_other_programs_write_them(written, separator):
+    rows = [['""', '"x, y"', '"b ""c"""'], ['"1"', "2", '"z"']]
+    table = read(written("\n".join(separator.join(row) for row in rows)))
+    assert table.columns == {"column 1": ["1"], "x, y": ["2"], 'b "c"': ["z"]}
+
+
 def test_a_separator_can_be_given(written):
     assert read(written("a:b,c\n1:2,3\n"), ":").columns == {"a": ["1"], "b,c": ["2,3"]}
     with pytest.raises(ValueError, match="separator must be one character, got '::'"):

@@ -103,7 +103,7 @@ def _csv(path: Path, text: str, separator: str | None) -> Table:
     if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
         raise ValueError(f"separator must be one character, got {separator!r}")
     text = text.rstrip("\r\n")
-    separator = separator or max(SEPARATORS, key=lambda s: len(_names(path, text, s)))
+    separator = separator or max(SEPARATORS, key=lambda s: _width(path, text, s))
     names = _names(path, text, separator)
     _check_names(path, names)
     rows, lines, line = [], [], 0
@@ -136,6 +136,14 @@ def _reader(text: str, separator: str):  # type: ignore[no-untyped-def]
     return csv.reader(
         io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True
     )
+
+
+def _width(path: Path, text: str, separator: str) -> int:
+    """How many columns a separator makes; none where the quotes of the first line forbid it."""
+    try:
+        return len(_names(path, text, separator))
+    except ValueError:
+        return 0
 
 
 def _names(path: Path, text: str, separator: str) -> list[str]:
