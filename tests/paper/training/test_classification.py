@@ -63,7 +63,7 @@ def test_the_biases_of_maxout_are_no_filters(tmp_path):
     for layer in model:
         if isinstance(layer, MaxoutLinear):
             torch.nn.init.constant_(layer.bias, 3.0)
-    optimizer = config.build_optimizer(model)
+    optimizer = Classification(config).optimizer(model)
     model(torch.zeros(5, 64)).sum().backward()
     for group in optimizer.param_groups:
         group["lr"] = 0.0

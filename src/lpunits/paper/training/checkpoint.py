@@ -25,8 +25,6 @@ from torch.optim import Optimizer
 from lpunits import sealed
 from lpunits.sealed import DamagedError
 
-__all__ = ["Part", "restore", "save"]
-
 Part = nn.Module | Optimizer | torch.Generator | dict[str, Tensor]
 State = dict[str, Any]
 Content = tuple[dict[str, Tensor], State]  # of a part: its tensors, and what JSON can hold
@@ -115,15 +113,9 @@ def _place(part: Part, tensors: dict[str, Tensor], plain: State) -> None:
 def _of_optimizer(optimizer: Optimizer) -> Content:
     """The tensors in the state of an optimiser, named parameter/entry, and the rest."""
     state = optimizer.state_dict()
-    tensors: dict[str, Tensor] = {}
-    values: dict[str, Any] = {}
-    for index, entries in state["state"].items():
-        for entry, value in entries.items():
-            name = f"{index}/{entry}"
-            if isinstance(value, Tensor):
-                tensors[name] = value
-            else:
-                values[name] = value
+    entries = {f"{i}/{name}": v for i, of in state["state"].items() for name, v in of.items()}
+    tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
+    values = {name: value for name, value in entries.items() if name not in tensors}
     return tensors, {"values": values, "groups": state["param_groups"]}
 
 
@@ -140,8 +132,8 @@ def _to_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor], plain: State
         for entry, value in entries.items():  # with the strides of the parameter, for the same bits
             if isinstance(value, Tensor) and value.ndim:
                 if value.shape != parameter.shape:
-                    shapes = (
-                        f"{tuple(value.shape)} for weights of the shape {tuple(parameter.shape)}"
+                    raise ValueError(
+                        f"the {entry} of the optimizer has the shape {tuple(value.shape)}, "
+                        f"expected is {tuple(parameter.shape)}"
                     )
-                    raise ValueError(f"the {entry} of the optimizer has the shape {shapes}")
                 entries[entry] = torch.empty_like(parameter).copy_(value)

@@ -130,27 +130,6 @@ class Training(ABC):
         last = outcome.get("last_stage", {})
         return float(last.get(split, outcome["metrics"][split])["error"])
 
-    def build_optimizer(self, model: nn.Module) -> Optimizer:
-        """Weights, biases, orders and centres: each with its own learning rate and limits."""
-        biases = {  # and the gains of a normalisation
-            id(p) for name, p in model.named_parameters() if name.endswith("bias") or p.ndim < 2
-        }
-        scales = {"order_scale": self.order_scale, "center_scale": self.center_scale}
-        groups: list[dict[str, Any]] = []
-        for group in param_groups(model, 1.0, **scales, weight_decay=self.weight_decay):
-            group["scale"] = group["lr"]
-            if group["name"] != "weights":
-                groups.append(group)
-                continue
-            matrices = [p for p in group["params"] if id(p) not in biases]
-            limit = {} if self.max_norm is None else {"max_norm": self.max_norm}
-            groups.append({**group, "params": matrices, **limit})
-            if vectors := [p for p in group["params"] if id(p) in biases]:
-                groups.append({**group, "name": "biases", "params": vectors, "weight_decay": 0.0})
-        own = {"momentum": self.momentum} if self.optimizer == "sgd" else {"fused": True}
-        made: Optimizer = OPTIMIZERS[self.optimizer](groups, self.lr, **own)
-        return made
-
     def rate(self, start: float, epochs: float, over: float) -> float:
         """The learning rate after so many epochs of a decay over ``over`` epochs.
 
@@ -184,8 +163,26 @@ class Classification:
         return self.config.model(self.data.shape, len(self.data.classes))
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        """The optimiser of the config."""
-        return self.config.build_optimizer(model)
+        """Weights, biases, orders and centres: each with its own learning rate and limits."""
+        config = self.config
+        biases = {  # and the gains of a normalisation
+            id(p) for name, p in model.named_parameters() if name.endswith("bias") or p.ndim < 2
+        }
+        scales = {"order_scale": config.order_scale, "center_scale": config.center_scale}
+        groups: list[dict[str, Any]] = []
+        for group in param_groups(model, 1.0, **scales, weight_decay=config.weight_decay):
+            group["scale"] = group["lr"]
+            if group["name"] != "weights":
+                groups.append(group)
+                continue
+            matrices = [p for p in group["params"] if id(p) not in biases]
+            limit = {} if config.max_norm is None else {"max_norm": config.max_norm}
+            groups.append({**group, "params": matrices, **limit})
+            if vectors := [p for p in group["params"] if id(p) in biases]:
+                groups.append({**group, "name": "biases", "params": vectors, "weight_decay": 0.0})
+        own = {"momentum": config.momentum} if config.optimizer == "sgd" else {"fused": True}
+        made: Optimizer = OPTIMIZERS[config.optimizer](groups, config.lr, **own)
+        return made
 
     def rates(self, stage: str, epochs: float, halved: int) -> dict[str, float]:
         """The learning rate and the momentum after so many epochs of a stage."""

@@ -1,7 +1,7 @@
 """What an experiment is made of: configs and trials.
 
 * A **config** is a frozen dataclass with every number that an outcome depends on, except the
-  seed. It has a ``label`` for people, the names of the ``datasets`` that it loads, and
+  seed. It has a ``label`` for people, the names of the ``datasets`` that it loads (a tuple), and
   ``run(seed, job)``, which returns the outcome: a dict of plain values (what JSON can hold; write
   infinity as ``"inf"``). If the loss stops being finite, ``run`` returns what it has with a
   sentence under ``"diverged"``; any exception becomes a record of a failed trial.
@@ -18,37 +18,19 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from lpunits import arguments
 
-if TYPE_CHECKING:
-    from lpunits.paper.training.job import Job
-
 Scale = Literal["smoke", "quick", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-
-
-class Config(Protocol):
-    """A frozen dataclass: all that the outcome of a trial depends on, except the seed."""
-
-    @property
-    def label(self) -> str:
-        """What it is, in a few words."""
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """The datasets that it loads, by the names of ``lpunits data``."""
-
-    def run(self, seed: int, job: "Job") -> dict[str, Any]:
-        """The outcome."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """A config and a seed, which determine the outcome."""
 
-    config: Any  # a Config; Any, because each experiment reads the fields of its own
+    config: Any  # each experiment has a kind of its own, and reads its fields
     seed: int
 
     @property
@@ -58,9 +40,10 @@ class Trial:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The config as JSON holds it."""
-        values = json.loads(json.dumps(dataclasses.asdict(self.config), default=str))
-        return {name: _plain(value) for name, value in values.items()}
+        """The config as strict JSON holds it, which has no infinity."""
+        text = json.dumps(dataclasses.asdict(self.config), default=str)
+        values: dict[str, Any] = json.loads(text, parse_constant=lambda name: str(float(name)))
+        return values
 
     @cached_property
     def key(self) -> str:
@@ -119,12 +102,3 @@ def check_below_one(config: Any, *names: str) -> None:
     for name in names:
         if not 0 <= (value := getattr(config, name)) < 1:
             raise ValueError(f"{name} must be a number from 0 to below 1, got {value}")
-
-
-def _plain(value: Any) -> Any:
-    """A value for strict JSON, which has no infinity."""
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    return str(value) if value in (float("inf"), float("-inf")) else value
