@@ -24,7 +24,7 @@ def test_the_progress_shows_losses_errors_and_orders(tmp_path):
     orders = {"0": torch.tensor([2.0, 3.0]), "2": torch.tensor([4.0])}
     job.epoch(3, 10, {"loss": 0.123456, "valid_error": 0.0123}, orders)
     assert (shown[0].done, shown[0].total) == (3, 10)
-    assert shown[0].text == "loss 0.1235  valid error 1.23%  p 3 (2..4)"
+    assert shown[0].text == "loss 0.1235, valid error 1.23%, p 3 (2..4)"
 
 
 def test_curves_and_histograms_for_tensorboard(tmp_path):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lpunits.paper.training import ranks
-from lpunits.paper.training.job import Progress
+from lpunits.paper.training.job import Progress, numbers
 from lpunits.paper.training.records import Record
 from lpunits.paper.training.trial import Trial
 
@@ -32,21 +32,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def numbers(values: Mapping[str, float]) -> str:
-    """Names and values in one line.
-
-    >>> numbers({"test_error": 0.0121, "learned_order": 3.44321, "steps": 12345})
-    'test error 1.21%, learned order 3.443, steps 12345'
-    """
-
-    def text(name: str, value: float) -> str:
-        if isinstance(value, int):
-            return str(value)
-        return f"{value:.2%}" if name.endswith("error") else f"{value:.4g}"
-
-    return ", ".join(f"{name.replace('_', ' ')} {text(name, v)}" for name, v in values.items())
 
 
 def outcome_text(trial: Trial, record: Record) -> str:

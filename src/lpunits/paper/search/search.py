@@ -19,13 +19,13 @@ from rich.text import Text
 from lpunits.paper import data
 from lpunits.paper.search import engines
 from lpunits.paper.search.claims import HEARTBEAT
-from lpunits.paper.search.display import Display, duration, numbers
+from lpunits.paper.search.display import Display, duration
 from lpunits.paper.search.engines import Engine, Lost, Message, Ray, check_jobs, jobs_for
 from lpunits.paper.search.run import RETRIES
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.search.study import Plan, Study
 from lpunits.paper.training import records
-from lpunits.paper.training.job import Job, Progress
+from lpunits.paper.training.job import Job, Progress, numbers
 from lpunits.paper.training.records import Record
 from lpunits.paper.training.trial import Trial
 

@@ -30,6 +30,21 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
+def numbers(values: Mapping[str, float]) -> str:
+    """Names and values in one line.
+
+    >>> numbers({"test_error": 0.0121, "learned_order": 3.44321, "steps": 12345})
+    'test error 1.21%, learned order 3.443, steps 12345'
+    """
+
+    def text(name: str, value: float) -> str:
+        if isinstance(value, int):
+            return str(value)
+        return f"{value:.2%}" if name.endswith("error") else f"{value:.4g}"
+
+    return ", ".join(f"{name.replace('_', ' ')} {text(name, v)}" for name, v in values.items())
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a trial is: for the progress bar, and for a search that may stop it."""
@@ -119,14 +134,11 @@ class Job:
         """Show the progress; write curves and histograms of orders if TensorBoard is used."""
         if not self.writes:
             return
-        shown = [
-            f"{name.replace('_', ' ')} " + (f"{v:.2%}" if name.endswith("error") else f"{v:.4g}")
-            for name, v in values.items()
-        ]
+        text = numbers(values)
         if orders:
             p = torch.cat([values.detach().flatten() for values in orders.values()])
-            shown.append(f"p {p.mean():.3g} ({p.min():.3g}..{p.max():.3g})")
-        self.show(Progress(done, total, "  ".join(shown), dict(values)))
+            text += f", p {p.mean():.3g} ({p.min():.3g}..{p.max():.3g})"
+        self.show(Progress(done, total, text, dict(values)))
         if self.tensorboard is None:
             return
         if self._writer is None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lpunits.paper.data.music import HIGHEST, LOWEST
 from lpunits.paper.training.likelihood import KEYS
 
-TICKS = 480  # per quarter note
+TICKS, STEPS = 480, 2  # per quarter note
 VELOCITY = 80
 MOST_STEPS = 100_000
 MOST_BYTES = 2**24
@@ -55,16 +55,13 @@ def sample(
     return torch.cat(frames[1:])
 
 
-def write_midi(
-    path: Path, roll: Tensor, *, tempo: float = 120.0, steps_per_quarter: int = 2
-) -> None:
+def write_midi(path: Path, roll: Tensor, *, tempo: float = 120.0) -> None:
     """Write a piano roll as a standard MIDI file; a note in adjacent steps is held.
 
     Args:
         path: The file to write.
         roll: (steps, 88), of 0 and 1.
         tempo: Quarter notes per minute.
-        steps_per_quarter: How many steps are one quarter note.
     """
     import mido
 
@@ -76,7 +73,7 @@ def write_midi(
     track = mido.MidiTrack()
     file.tracks.append(track)
     track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(tempo)))
-    step, waiting = TICKS // steps_per_quarter, 0
+    waiting = 0
     silence = torch.zeros(1, KEYS, dtype=torch.bool)
     frames = torch.cat([silence, roll.bool(), silence])
     for before, now in itertools.pairwise(frames):
@@ -84,11 +81,11 @@ def write_midi(
             for key in change.nonzero().flatten().tolist():
                 track.append(mido.Message(kind, note=key + LOWEST, velocity=VELOCITY, time=waiting))
                 waiting = 0
-        waiting += step
+        waiting += TICKS // STEPS
     file.save(path)
 
 
-def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
+def read_midi(path: Path) -> Tensor:
     """The piano roll of a MIDI file, (steps, 88); times are rounded to the nearest step.
 
     Raises ValueError for a note outside the keyboard.
@@ -107,7 +104,7 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> Tensor:
     except Exception as error:  # the parser fails in many ways on damaged files
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{path}: a damaged MIDI file ({reason:.200})") from error
-    step = file.ticks_per_beat / steps_per_quarter
+    step = file.ticks_per_beat / STEPS
     now, sounding = 0, dict[int, int]()
     notes: list[tuple[int, int, int]] = []
     for message in messages:

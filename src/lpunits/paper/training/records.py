@@ -14,7 +14,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +88,16 @@ class Records:
         """The paragraphs of ``findings.md`` by heading: comments on the records."""
         for folder in self.folders:
             path = folder / "findings.md"
-            if path.exists():
-                try:
-                    text = path.read_text(encoding="utf-8")
-                except ValueError as error:
-                    raise ValueError(f"{path}: a text in UTF-8 is expected ({error})") from error
-                first, *parts = re.split(r"^## (.+)$", text, flags=re.M)
-                if first.strip():
-                    raise ValueError(f"{path}: must begin with a heading (##), got {first!r:.60}")
-                return {h: t.strip() for h, t in zip(parts[::2], parts[1::2], strict=True)}
+            if not path.exists():
+                continue
+            try:
+                text = path.read_text(encoding="utf-8")
+            except ValueError as error:
+                raise ValueError(f"{path}: a text in UTF-8 is expected ({error})") from error
+            first, *parts = re.split(r"^## (.+)$", text, flags=re.M)
+            if first.strip():
+                raise ValueError(f"{path}: must begin with a heading (##), got {first!r:.60}")
+            return {h: t.strip() for h, t in zip(parts[::2], parts[1::2], strict=True)}
         return {}
 
     def write(self, record: Record) -> Path:
@@ -138,14 +139,13 @@ def make(
 @cache
 def versions() -> dict[str, str]:
     """The versions of the software that results may depend on."""
-    found = {"python": platform.python_version(), "lpunits": lpunits.__version__}
-    found["operator"] = lpunits.ops.status()
-    for name in ("torch", "numpy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # pragma: no cover
-            continue
-    return found
+    return {
+        "python": platform.python_version(),
+        "lpunits": lpunits.__version__,
+        "operator": lpunits.ops.status(),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+    }
 
 
 @cache
