@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lpunits.paper.experiments import table1
-from lpunits.paper.report.outcomes import STANDS_FOR, by_data, paper_error, statement, test_error
-from lpunits.paper.report.section import Experiment, Section, Table
+from lpunits.paper.report.outcomes import STANDS_FOR, judged, paper_error, test_error, title
+from lpunits.paper.report.section import Experiment, Section, Table, grouped
+from lpunits.paper.report.summary import holds
 from lpunits.paper.statistics import compare, spread
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -19,12 +20,10 @@ def trials(scale: Scale) -> list[Trial]:
 def section(results: Sequence[Result]) -> Section:
     """Test errors with learned and with fixed orders."""
     rows, clauses, summary = [], [], []
-    for name, found in by_data(results):
-        errors = {
-            unit: [test_error(r) for r in found if r.config.activation == unit]
-            for unit in ("lp", "l2")
-        }
-        if not all(errors.values()):
+    for name, found in grouped(results, title).items():
+        kinds = grouped(found, lambda config: config.activation)
+        errors = {unit: [test_error(r) for r in some] for unit, some in kinds.items()}
+        if len(errors) < 2:
             continue
         data = found[0].config.data
         # MNIST's number in the paper is that of a net with two layers.
@@ -38,7 +37,8 @@ def section(results: Sequence[Result]) -> Section:
             what = f"Test error on {name}: learned orders and p = 2"
             claimed = f"{paper['lp'].partition(' ')[0]} and {paper['l2']}"
             both = f"{ours['lp']} and {ours['l2']}"
-            summary.append(statement(what, found[0].config, claimed, both, how == "lower", how))
+            verdict = holds(how == "lower")
+            summary.append(judged(what, found[0].config, claimed, both, verdict, how))
     if not rows:
         return Section("Only one of the two kinds of net has been run so far: nothing to compare.")
     head = ["data", "paper, learned p", "ours, learned p", "paper, p = 2", "ours, p = 2"]

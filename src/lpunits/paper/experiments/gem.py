@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lpunits.paper.report import outcomes
-from lpunits.paper.report.outcomes import by_data
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.outcomes import title
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.networks import Convolutional
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -49,24 +49,21 @@ def pool(config: Convolutional) -> str:
 def section(results: Sequence[Result]) -> Section:
     """Errors by dataset and pooling, and the learned orders."""
     rows, sentences = [], []
-    for name, found in by_data(results):
-        kinds: dict[str, list[Result]] = {}
-        for r in found:
-            kinds.setdefault(pool(r.config), []).append(r)
+    for name, found in grouped(results, title).items():
+        kinds = grouped(found, pool)
         for kind, ours in kinds.items():
             orders = ["", ""]
             if kind in (LEARNED, SHARED):
                 moved = statistics.fmean(map(outcomes.movement, ours))
                 orders = [spread([outcomes.order_mean(r) for r in ours]), f"{moved:.2f}"]
             rows.append([name, kind, *outcomes.errors(ours), *orders])
-        sentences.append(
-            outcomes.against_others(name, kinds, "a learned norm per channel", LEARNED)
-        )
+        net = "a learned norm per channel"
+        sentences.append(outcomes.against_others(name, kinds, net, LEARNED))
     head = ["data", "pooling", "test error", "validation error", "mean order", "mean movement"]
     pictures = []
     if nets := [r for r in results if pool(r.config) == LEARNED]:
         alt = "Histograms of the learned orders of the channels, one panel for each dataset"
-        figure = outcomes.orders_figure(by_data(nets))
+        figure = outcomes.orders_figure(grouped(nets, title))
         pictures = [Picture("gem", figure, alt, "All channels of all seeds.")]
     return Section(" ".join(sentences), [Table(head, rows)], pictures)
 

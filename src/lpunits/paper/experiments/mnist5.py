@@ -3,18 +3,10 @@
 import statistics
 from collections.abc import Sequence
 
-from lpunits.paper.report.outcomes import (
-    errors,
-    movement,
-    order_mean,
-    order_std,
-    stand_in,
-    statement,
-    test_error,
-    title,
-)
+from lpunits.paper.report import outcomes
+from lpunits.paper.report.outcomes import movement, order_mean, order_std, test_error
 from lpunits.paper.report.section import Experiment, Section, Table
-from lpunits.paper.report.summary import judge
+from lpunits.paper.report.summary import holds, judge
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.recipes import table2_mnist
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -29,21 +21,25 @@ def trials(scale: Scale) -> list[Trial]:
 
 def section(results: Sequence[Result]) -> Section:
     """The mean orders of the nets, their mean and standard deviation."""
-    config, name = results[0].config, title(results[0].config)
+    config = results[0].config
+    name = outcomes.title(config)
     means = [order_mean(r) for r in results]
     rows = [
-        [str(r.trial.seed), *(f"{n:.3f}" for n in numbers), f"{test_error(r):.2%}"]
+        [
+            str(r.trial.seed),
+            *(f"{of(r):.3f}" for of in (order_mean, order_std, movement)),
+            f"{test_error(r):.2%}",
+        ]
         for r in results
-        for numbers in [(order_mean(r), order_std(r), movement(r))]
     ]
     tables = [Table(["seed", "mean order", "std over units", "mean movement", "test error"], rows)]
-    notes = [f"Test error over the seeds: {errors(results)[0]}."]
+    notes = [f"Test error over the seeds: {outcomes.errors(results)[0]}."]
     if len(means) == 1:
         return Section("One net so far: no spread over seeds.", tables, notes=notes)
     mean, deviation = statistics.fmean(means), statistics.stdev(means)
     small = deviation <= PAPER_STD
     same = "as small as in the paper" if small else "larger than in the paper"
-    beside = "" if stand_in(config) else f", {same}"
+    beside = "" if outcomes.stand_in(config) else f", {same}"
     close = judge(mean, PAPER_MEAN, lower_is_better=False) == "reproduced"
     ours = f"{spread(means, '.3f')}, from {config.order:g}"
     paper = f"{PAPER_MEAN} ± {PAPER_STD} on MNIST (n = 5)"
@@ -56,7 +52,7 @@ def section(results: Sequence[Result]) -> Section:
         f"all orders start at {config.order:g}.",
         tables,
         notes=notes,
-        headlines=[statement(what, config, paper, ours, small and close, why)],
+        headlines=[outcomes.judged(what, config, paper, ours, holds(small and close), why)],
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from lpunits.paper.report import outcomes
 from lpunits.paper.report.figures import NAMES
-from lpunits.paper.report.outcomes import PAPER_ERROR, UNITS, by_data, by_unit, test_error
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.outcomes import PAPER_ERROR, UNITS, test_error, title
+from lpunits.paper.report.section import Experiment, Section, Table, grouped
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.recipes import (
     MODERN_ADVERSARIAL,
@@ -47,8 +47,8 @@ def trials(scale: Scale) -> list[Trial]:
 def section(results: Sequence[Result]) -> Section:
     """Errors by dataset and unit."""
     rows, sentences, summary = [], [], []
-    for name, found in by_data(results):
-        kinds = by_unit(found)
+    for name, found in grouped(results, title).items():
+        kinds = grouped(found, lambda config: config.activation)
         for unit, ours in kinds.items():
             config, errors = ours[0].config, outcomes.errors(ours)
             paper, size = _paper(ours[0]), f"{ours[0].outcome['parameters']:,}"
@@ -62,11 +62,10 @@ def section(results: Sequence[Result]) -> Section:
         sentences.append(outcomes.against_others(name, kinds))
     head = ["data", "units", "paper", "test error", "validation error", "parameters", "orders"]
     alt = "Test errors of every run with modern training, by dataset and kind of unit"
-    figure = outcomes.errors_figure(results)
     return Section(
         " ".join(sentences),
         [Table(head, rows, "Orders: mean over the units, then their standard deviation.")],
-        [Picture("modern", figure, alt, "A dot for each run, a bar for the mean.")],
+        [outcomes.errors_picture("modern", results, alt)],
         [
             "All units on one dataset have the same data, number of weights, epochs and schedule: "
             "AdamW, cosine decay, batch normalisation after the units, label smoothing where it is "

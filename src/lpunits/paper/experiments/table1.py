@@ -1,6 +1,6 @@
 """Table 1 and Fig. 5: the learned orders of single-layer nets, on different data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -13,16 +13,9 @@ from scipy.signal import find_peaks
 from scipy.stats import gaussian_kde, ks_2samp
 
 from lpunits.paper.report import outcomes
-from lpunits.paper.report.outcomes import (
-    PAPER_ORDERS,
-    by_data,
-    order_mean,
-    order_std,
-    orders,
-    statement,
-)
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
-from lpunits.paper.report.summary import Headline
+from lpunits.paper.report.outcomes import PAPER_ORDERS, judged, order_mean, order_std, orders
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
+from lpunits.paper.report.summary import Headline, holds
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import table1
@@ -56,9 +49,9 @@ def trials(scale: Scale) -> list[Trial]:
 
 def section(results: Sequence[Result]) -> Section:
     """Mean and spread of the orders on each dataset, and whether they differ."""
-    groups = by_data(results)
+    groups = grouped(results, outcomes.title)
     rows, summary = [], []
-    for name, found in groups:
+    for name, found in groups.items():
         means, stds = [order_mean(r) for r in found], [order_std(r) for r in found]
         start = orders(found[0], "initial").mean().item()
         config = found[0].config
@@ -73,9 +66,9 @@ def section(results: Sequence[Result]) -> Section:
         rows.append(
             [name, paper, f"{start:.2f}", spread(means), spread(stds), moved, modes_found, test]
         )
-    names = ", ".join(name for name, _ in groups)
+    names = ", ".join(groups)
     alt = f"Histograms of the learned orders beside the initial order, a panel for each of {names}"
-    pairs = [Pair(*a, *b) for a, b in combinations(groups, 2)]
+    pairs = [Pair(*a, *b) for a, b in combinations(groups.items(), 2)]
     tables = [Table(HEAD, rows, "± is the standard deviation over seeds, n their number.")]
     tables += [_distances(pairs)] if pairs else []
     claims = [_claim_1(groups, pairs), _claim_2(groups), _two_modes(groups)]
@@ -139,13 +132,16 @@ def _distance(nets: Sequence[Result], others: Sequence[Result]) -> float:
 
 
 def _distances(pairs: Sequence[Pair]) -> Table:
-    rows = []
-    for pair in pairs:
-        seeds = pair.between_seeds
-        numbers = [f"{pair.p:.3f}", f"{pair.least_p:.3f}"]
-        largest = f"{max(seeds):.2f}" if seeds else "one net each"
-        names = f"{pair.name} and {pair.other_name}"
-        rows.append([names, f"{pair.distance:.2f}", largest, *numbers])
+    rows = [
+        [
+            f"{pair.name} and {pair.other_name}",
+            f"{pair.distance:.2f}",
+            f"{max(seeds):.2f}" if (seeds := pair.between_seeds) else "one net each",
+            f"{pair.p:.3f}",
+            f"{pair.least_p:.3f}",
+        ]
+        for pair in pairs
+    ]
     head = ["data", "KS distance", "largest between two seeds", "p", "smallest p possible"]
     return Table(head, rows, "Do the orders differ between datasets? A permutation test over nets.")
 
@@ -161,7 +157,7 @@ def modes(result: Result) -> int:
     return len(find_peaks(density, prominence=density.max() / 20)[0])
 
 
-Groups = Sequence[tuple[str, Sequence[Result]]]
+Groups = Mapping[str, Sequence[Result]]
 Claim = tuple[str, Headline | None]  # a sentence, and a row of the summary
 
 
@@ -169,7 +165,7 @@ def _claim_1(groups: Groups, pairs: Sequence[Pair]) -> Claim:
     """Orders differ between datasets."""
     claim = "Claim 1, that orders differ between datasets,"
     if not pairs:
-        return f"{claim} needs more than {groups[0][0]}.", None
+        return f"{claim} needs more than {', '.join(groups)}.", None
     able = [pair for pair in pairs if pair.least_p <= LEVEL]
     if not able:
         least = min(pair.least_p for pair in pairs)
@@ -186,47 +182,46 @@ def _claim_1(groups: Groups, pairs: Sequence[Pair]) -> Claim:
     )
     what = "Claim 1: orders differ between datasets"
     why = f"permutation test over whole nets, largest p {largest:.2g}"
-    return sentence, statement(what, _data(groups), "they do", f"{count} differ", every, why)
+    return sentence, judged(what, _data(groups), "they do", f"{count} differ", holds(every), why)
 
 
 def _claim_2(groups: Groups) -> Claim:
     """Orders of one net differ: all units start with the same order, so any spread is learned."""
-    spreads = {name: [order_std(r) for r in found] for name, found in groups}
+    spreads = {name: [order_std(r) for r in found] for name, found in groups.items()}
     narrow = [name for name, stds in spreads.items() if min(stds) < 0.05]
     ranges = ", ".join(f"{min(s):.2f} to {max(s):.2f} on {name}" for name, s in spreads.items())
-    judged = f"does not hold on {', '.join(narrow)}" if narrow else "holds"
+    found_so = f"does not hold on {', '.join(narrow)}" if narrow else "holds"
     sentence = (
-        f"Claim 2, that the units of one net learn different orders, {judged}: from one common "
+        f"Claim 2, that the units of one net learn different orders, {found_so}: from one common "
         f"initial order the standard deviation grew to {ranges}."
     )
     what = "Claim 2: orders differ within a net"
     smallest = f"std at least {min(min(s) for s in spreads.values()):.2f} in every net"
     why = "all units of a net start with the same order"
-    return sentence, statement(what, _data(groups), "they do", smallest, not narrow, why)
+    return sentence, judged(what, _data(groups), "they do", smallest, holds(not narrow), why)
 
 
 def _data(groups: Groups) -> FeedForward:
     """The net of a dataset that stands in for no other, if there is one."""
-    configs: list[FeedForward] = [found[0].config for _, found in groups]
+    configs: list[FeedForward] = [found[0].config for found in groups.values()]
     return min(configs, key=lambda config: bool(outcomes.stand_in(config)))
 
 
 def _two_modes(groups: Groups) -> Claim:
     """One mode or more, by dataset; the paper has two on Pentomino."""
-    counts = {name: [modes(r) for r in found] for name, found in groups}
-    several = {name: sum(n > 1 for n in found) for name, found in counts.items()}
-    clauses = ", ".join(f"in {several[n]} of {len(counts[n])} nets on {n}" for n in counts)
+    several = {name: sum(modes(r) > 1 for r in found) for name, found in groups.items()}
+    nets = {name: f"{several[name]} of {len(found)} nets" for name, found in groups.items()}
+    clauses = ", ".join(f"in {some} on {name}" for name, some in nets.items())
     sentence = f"The orders have more than one mode {clauses} (the paper: two on Pentomino)."
-    nets = [(name, found[0].config) for name, found in groups]
-    name, config = next((net for net in nets if net[1].data == "pentomino"), ("", None))
-    if config is None:
-        return sentence, None
-    ours = f"more than one mode in {several[name]} of {len(counts[name])} nets"
-    every = several[name] == len(counts[name])
-    why = "modes counted by kernel density"
-    why += "" if every else "; weight decay removes most units, whose orders stay near the start"
-    what = f"Fig. 5: the orders on {name} have two modes"
-    return sentence, statement(what, config, "two modes", ours, every, why)
+    for name, found in groups.items():
+        if found[0].config.data == "pentomino":
+            every, why = several[name] == len(found), "modes counted by kernel density"
+            if not every:
+                why += "; weight decay removes most units, whose orders stay near the start"
+            what = f"Fig. 5: the orders on {name} have two modes"
+            ours = f"more than one mode in {nets[name]}"
+            return sentence, judged(what, found[0].config, "two modes", ours, holds(every), why)
+    return sentence, None
 
 
 EXPERIMENT = Experiment(

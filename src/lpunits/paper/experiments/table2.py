@@ -7,8 +7,8 @@ from typing import Any
 
 from lpunits.paper.report import outcomes
 from lpunits.paper.report.figures import NAMES
-from lpunits.paper.report.outcomes import UNITS, by_data, by_unit, test_error
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.outcomes import UNITS, test_error, title
+from lpunits.paper.report.section import Experiment, Section, Table, grouped
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import MODERN_COVERTYPE, table1, table2_mnist
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -62,26 +62,23 @@ def _own(net: FeedForward, unit: str) -> dict[str, Any]:
 def section(results: Sequence[Result]) -> Section:
     """Errors by dataset and unit."""
     rows, sentences, summary = [], [], []
-    for name, found in by_data(results):
-        kinds = by_unit(found)
+    for name, found in grouped(results, title).items():
+        kinds = grouped(found, lambda config: config.activation)
         for unit, ours in kinds.items():
-            paper = outcomes.paper_error(ours[0].config.data, unit)
-            errors = outcomes.errors(ours)
-            size = f"{ours[0].outcome['parameters']:,}"
-            rows.append([name, NAMES[unit], paper, *errors, size])
+            config, errors = ours[0].config, outcomes.errors(ours)
+            paper = outcomes.paper_error(config.data, unit)
+            rows.append([name, NAMES[unit], paper, *errors, f"{ours[0].outcome['parameters']:,}"])
             if unit == "lp":
-                config, mean = ours[0].config, 100 * fmean(map(test_error, ours))
-                what = f"Table 2: test error on {name}"
-                why = HOW.get(config.data, "")
+                what, why = f"Table 2: test error on {name}", HOW.get(config.data, "")
+                mean = 100 * fmean(map(test_error, ours))
                 summary += outcomes.headline(what, config, paper, mean, errors[0], why)
         sentences.append(outcomes.against_others(name, kinds))
     head = ["data", "units", "paper", "test error", "validation error", "parameters"]
     alt = "Test errors of every run, by dataset and kind of unit"
-    figure = outcomes.errors_figure(results)
     return Section(
         " ".join(sentences),
         [Table(head, rows)],
-        [Picture("table2", figure, alt, "A dot for each run, a bar for the mean.")],
+        [outcomes.errors_picture("table2", results, alt)],
         [
             "All nets on one dataset have about the same number of weights, the same data, epochs "
             "and schedule. The weights with the lowest validation error are tested once.",

@@ -4,16 +4,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lpunits.paper.report.outcomes import (
-    movement,
-    order_mean,
-    order_std,
-    statement,
-    test_error,
-    title,
-)
-from lpunits.paper.report.section import Experiment, Section, Table
-from lpunits.paper.report.summary import judge
+from lpunits.paper.report import outcomes
+from lpunits.paper.report.outcomes import movement, order_mean, order_std, test_error, title
+from lpunits.paper.report.section import Experiment, Section, Table, grouped
+from lpunits.paper.report.summary import holds, judge
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.recipes import table1
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -24,10 +18,10 @@ PAPER = ("2.00, 0.24e-4", "2.00, 0.24e-4", "2.01, 0.77e-4", "2.02, 1.50e-4", "2.
 def trials(scale: Scale) -> list[Trial]:
     """The net for the faces, with initial orders of 2, on each fold; digits have random splits."""
     nets = [net for net in table1(scale) if net.data in ("tfd", "fer2013", "digits")]
+    option = {"digits": "seed"}
     return [
-        Trial(replace(net, order=2.0, data_options=((option, fold),)), 0)
+        Trial(replace(net, order=2.0, data_options=((option.get(net.data, "fold"), fold),)), 0)
         for net in nets
-        for option in ["seed" if net.data == "digits" else "fold"]
         for fold in range(5)
     ]
 
@@ -35,15 +29,14 @@ def trials(scale: Scale) -> list[Trial]:
 def section(results: Sequence[Result]) -> Section:
     """Mean, spread and movement of the orders in each fold."""
     rows, sentences, summary = [], [], []
-    for data in dict.fromkeys(r.config.data for r in results):
-        found = [r for r in results if r.config.data == data]
-        name = title(found[0].config)
+    for name, found in grouped(results, title).items():
         means, stds = [order_mean(r) for r in found], [order_std(r) for r in found]
         for result, mean, std in zip(found, means, stds, strict=True):
             fold = int(result.config.data_options[0][1])
             numbers = [f"{n:.3f}" for n in (mean, std, movement(result))]
-            label = f"{title(result.config)}, fold {fold + 1}"
-            rows.append([label, PAPER[fold], *numbers, f"{test_error(result):.2%}"])
+            rows.append(
+                [f"{name}, fold {fold + 1}", PAPER[fold], *numbers, f"{test_error(result):.2%}"]
+            )
         if len(found) == 1:
             sentences.append(f"On {name} only one fold has been run so far.")
             continue
@@ -56,11 +49,11 @@ def section(results: Sequence[Result]) -> Section:
             f"{moved:.3f} on average."
         )
         near_two = judge(statistics.fmean(means), 2.006, lower_is_better=False) == "reproduced"
-        good = across < within and near_two
+        verdict = holds(across < within and near_two)
         what = f"Table 3: mean order in five folds of {name}"
         ours = f"{min(means):.3f} to {max(means):.3f}"
         paper = "2.00 to 2.02 on TFD"
-        summary.append(statement(what, found[0].config, paper, ours, good, agree))
+        summary.append(outcomes.judged(what, found[0].config, paper, ours, verdict, agree))
     return Section(
         " ".join(sentences),
         [Table(["fold", "paper: mean, std", "mean", "std", "mean movement", "test error"], rows)],

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from lpunits.paper.data.music import LOWEST
 from lpunits.paper.report.figures import NAMES, panels
 from lpunits.paper.report.outcomes import TITLES, headline, orders, orders_figure
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.report.summary import judge
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.music import Music
@@ -24,47 +24,42 @@ PAPER = {
     "DOT-RNN, sigmoid": {"nottingham": 3.22, "jsb": 8.44, "musedata": 6.97},
     "RNN, fast dropout": {"nottingham": 3.09, "jsb": 8.01, "musedata": 6.75},
 }
-MODELS = ("lp", "sigmoid", "maxout", "tanh", "rnn", "gru")
+MODELS: tuple[str, ...] = ("lp", "sigmoid", "maxout", "tanh", "rnn", "gru")
+FEWER = ("lp", "sigmoid", "tanh", "gru")
 SEEDS = {"jsb": 3, "nottingham": 2, "musedata": 2}
+# The comparison of networks, which takes fewer epochs: its networks and its seeds.
+BRIEF = {"jsb": (MODELS, 3), "nottingham": (FEWER, 1), "musedata": (FEWER, 1)}
+# With the learning rate of the others and seed 0, this net learns only the frequencies of notes.
+OWN_RATES = {("musedata", "sigmoid"): 5e-4}
 THRESHOLDS = (0.3, 1.0, 3.0)  # of gradient clipping, compared on the validation set of JSB Chorales
 
 
 def trials(scale: Scale) -> list[Trial]:
     """Every network on every collection, with the same budget."""
-    if scale == "smoke":
-        return [Trial(replace(music(scale), model=model), 0) for model in ("lp", "rnn", "gru")]
-    if scale == "quick":
+    if scale != "paper":
+        models, seeds = (MODELS, 2) if scale == "quick" else (("lp", "rnn", "gru"), 1)
         net = music(scale)
-        return [Trial(replace(net, model=model), seed) for model in MODELS for seed in range(2)]
+        return [Trial(replace(net, model=m), seed) for m in models for seed in range(seeds)]
     found: list[Trial] = []
     for data, brief in MUSIC_BRIEF.items():
         found += [Trial(MUSIC[data], seed) for seed in range(SEEDS[data])]
-        for model in BRIEF_MODELS[data]:
+        models, seeds = BRIEF[data]
+        for model in models:
             config = replace(brief, model=model, lr=OWN_RATES.get((data, model), brief.lr))
-            found += [Trial(config, seed) for seed in range(BRIEF_SEEDS[data])]
+            found += [Trial(config, seed) for seed in range(seeds)]
     jsb = MUSIC_BRIEF["jsb"]
     found += [Trial(replace(jsb, clip=clip), 0) for clip in THRESHOLDS if clip != jsb.clip]
     return [*found, Trial(replace(jsb, transpose=6), 0)]
 
 
-FEWER_MODELS = ("lp", "sigmoid", "tanh", "gru")
-BRIEF_MODELS = {"jsb": MODELS, "nottingham": FEWER_MODELS, "musedata": FEWER_MODELS}
-BRIEF_SEEDS = {"jsb": 3, "nottingham": 1, "musedata": 1}
-# With the learning rate of the others and seed 0, this net learns only the frequencies of notes.
-OWN_RATES = {("musedata", "sigmoid"): 5e-4}
-
-
 def section(results: Sequence[Result]) -> Section:
     """Ours beside the paper's, the learned orders, and a piece of music."""
-    clips = {data: config.clip for data, config in MUSIC.items()}
-    clipped = [r for r in results if r.config.data in clips and r.config.model == "lp"]
-    results = [r for r in results if r.config.clip == clips.get(r.config.data, r.config.clip)]
-    groups: dict[Music, list[Result]] = {}
-    for r in results:
-        groups.setdefault(r.config, []).append(r)
+    thresholds = _thresholds(results)
+    results = [r for r in results if r.config.clip == MUSIC.get(r.config.data, r.config).clip]
+    groups = grouped(results, lambda config: config)
     rows, summary = [], []
     for config, found in groups.items():
-        name = _name(config.model)
+        name, data = _name(config.model), _title(config)
         longest = _full(config) or config.model != "lp"
         paper = PAPER.get(name, {}).get(config.data) if longest else None
         if config.transpose:
@@ -75,30 +70,23 @@ def section(results: Sequence[Result]) -> Section:
         pieces = spread([r.outcome["nll_per_piece"]["test"] for r in found])
         claimed = f"{paper:.2f}" if paper else ""
         weights = f"{found[0].outcome['weights']:,}"
-        data = TITLES.get(config.data, config.data)
         rows.append([data, name, weights, claimed, spread(test), pieces, spread(valid)])
         if paper and config.model == "lp":
             what = f"Table 4: DOT-RNN with Lp units on {data}, nats per step"
             summary += headline(what, config, claimed, statistics.fmean(test), spread(test))
     head = ["data", "network", "weights", "paper", "test", "test, per piece", "validation"]
     caption = "Negative log-likelihood (NLL) in nats per step; lower is better."
-    tables = [Table(head, rows, caption)]
-    details: list[Table | Picture] = []
-    if len({r.config.clip for r in clipped}) > 1:
-        details.append(_thresholds(clipped))
-    pictures = []
+    tables, pictures = [Table(head, rows, caption)], []
     if lp := [r for r in results if r.config.model == "lp" and _full(r.config)]:
-        datasets = dict.fromkeys(r.config.data for r in lp)
-        by_data = [(TITLES.get(d, d), [r for r in lp if r.config.data == d]) for d in datasets]
+        by_data = grouped(lp, _title)
         tables.append(_orders(by_data))
         alt = "A piano roll, and the probabilities that were predicted for it"
+        learned = "The learned orders of the transition"
         pictures = [
             Picture("table4-roll", roll(lp[0]), alt),
-            Picture(
-                "table4-orders", orders_figure(by_data), "The learned orders of the transition"
-            ),
+            Picture("table4-orders", orders_figure(by_data), learned),
         ]
-    return Section(_verdict(groups), tables, pictures, _notes(results), summary, details)
+    return Section(_verdict(groups), tables, pictures, _notes(results), summary, thresholds)
 
 
 def _notes(results: Sequence[Result]) -> list[str]:
@@ -126,6 +114,10 @@ def _name(model: str) -> str:
     return model.upper() if model in ("rnn", "gru") else f"DOT-RNN, {NAMES[model]}"
 
 
+def _title(config: Music) -> str:
+    return TITLES.get(config.data, config.data)
+
+
 def _brief(config: Music) -> bool:
     return config.data in MUSIC_BRIEF and config.epochs == MUSIC_BRIEF[config.data].epochs
 
@@ -143,22 +135,16 @@ def _verdict(groups: Mapping[Music, Sequence[Result]]) -> str:
     for config, ours in means.items():
         if config.model != "lp" or config.transpose:
             continue
-        name = TITLES.get(config.data, config.data)
+        result = f"{ours:.2f} on {_title(config)}"
         if not _brief(config):
             paper = PAPER["DOT-RNN, Lp"].get(config.data)
             claim = f" (the paper's {paper:.2f} is {judge(ours, paper)})" if paper else ""
-            reached.append(f"{ours:.2f} on {name}{claim}")
-        others = [
-            means[other]
-            for other in means
-            if other != config and replace(other, model="lp", lr=config.lr) == config
-        ]
-        if others:
+            reached.append(f"{result}{claim}")
+        alike = (c for c in means if c != config and replace(c, model="lp", lr=config.lr) == config)
+        if others := [means[other] for other in alike]:
             better = sum(other > ours for other in others)
-            beaten.append(
-                f"{ours:.2f} on {name} in {config.epochs} epochs, better than {better} of "
-                f"{len(others)} others"
-            )
+            count = f"better than {better} of {len(others)} others"
+            beaten.append(f"{result} in {config.epochs} epochs, {count}")
     if not reached and not beaten:
         return "Lp units have not been run yet."
     sentences = [f"Lp units reach {', '.join(reached)}."] if reached else []
@@ -166,26 +152,22 @@ def _verdict(groups: Mapping[Music, Sequence[Result]]) -> str:
     return " ".join(sentences)
 
 
-def _thresholds(results: Sequence[Result]) -> Table:
-    found = [
-        r
+def _thresholds(results: Sequence[Result]) -> list[Table]:
+    """The comparison of thresholds, if more than one was run."""
+    jsb = MUSIC_BRIEF["jsb"]
+    found = {
+        r.config.clip: r.outcome["nll"]["valid"]
         for r in results
-        if r.config.data == "jsb"
-        and _brief(r.config)
-        and r.trial.seed == 0
-        and not r.config.transpose
-    ]
-    rows = [
-        [f"{r.config.clip:g}", f"{r.outcome['nll']['valid']:.3f}"]
-        for r in sorted(found, key=lambda r: r.config.clip)
-    ]
+        if r.trial.seed == 0 and replace(r.config, clip=jsb.clip) == jsb
+    }
+    rows = [[f"{clip:g}", f"{nll:.3f}"] for clip, nll in sorted(found.items())]
     caption = "The threshold of gradient clipping on JSB Chorales, seed 0."
-    return Table(["threshold", "validation"], rows, caption)
+    return [Table(["threshold", "validation"], rows, caption)] if len(rows) > 1 else []
 
 
-def _orders(groups: Sequence[tuple[str, Sequence[Result]]]) -> Table:
+def _orders(groups: Mapping[str, Sequence[Result]]) -> Table:
     rows = []
-    for name, found in groups:
+    for name, found in groups.items():
         initial, final = (torch.cat([orders(r, w) for r in found]) for w in ("initial", "final"))
         numbers = (initial.mean(), final.mean(), final.std(), final.min(), final.max())
         rows.append([name, *(f"{n:.2f}" for n in numbers)])
@@ -200,8 +182,8 @@ def roll(result: Result) -> Figure:
     used = np.flatnonzero(rows["truth"].any(1) | (rows["probability"] > 25).any(1))
     low, high = (int(used[0]), int(used[-1])) if len(used) else (0, 87)
     fig, drawn = panels(2, 1, 9, 2.8, frame=True, share="x")
-    titles = ("what is played", "predicted probability")
-    for axes, name, title in zip(drawn, ("truth", "probability"), titles, strict=True):
+    titles = {"truth": "what is played", "probability": "predicted probability"}
+    for axes, (name, title) in zip(drawn, titles.items(), strict=True):
         image = axes.imshow(
             rows[name][low : high + 1] / 255,
             origin="lower",

@@ -1,16 +1,11 @@
-"""What the figures of the report share: colours, names, panels, and histograms of orders.
+"""What the figures of the report share: colours, names and panels.
 
 In the page black becomes the colour of the text and backgrounds become transparent, so that a
 figure is readable on light and on dark.
 """
 
-from collections.abc import Mapping
-
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 # Okabe and Ito's colours: safe for the colour-blind, visible on white and on near-black.
 COLORS = {
@@ -44,29 +39,3 @@ def panels(
     for axes in found:
         axes.spines[["top", "right"]].set_visible(frame)
     return fig, found
-
-
-def order_histograms(
-    learned: Mapping[str, npt.NDArray[np.float64]], starts: Mapping[str, float]
-) -> Figure:
-    """A panel for each name: its learned orders and their initial value, on a logarithmic axis.
-
-    As in the paper, the number of units is on a logarithmic axis, too: rare orders stay visible.
-    """
-    every = np.concatenate([*learned.values(), list(starts.values())])
-    low, high = every.min() / 1.05, every.max() * 1.05
-    edges = np.geomspace(low, high, 61)
-    fig, drawn = panels(len(learned), 1, 8, 1.8, share="x")
-    for axes, (name, values) in zip(drawn, learned.items(), strict=True):
-        axes.hist(values, edges.tolist(), color=COLORS["lp"], label="learned")
-        axes.axvline(starts[name], color=QUIET, lw=2, ls="--", label="initial")
-        axes.set_title(name, loc="left", fontsize=10)
-        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(0.7, None), ylabel="units")
-        axes.yaxis.set_major_formatter("{x:g}")
-    ticks = [t for t in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 15, 20, 40) if low <= t <= high]
-    drawn[-1].set_xticks(ticks)
-    drawn[-1].xaxis.set_major_formatter("{x:g}")
-    drawn[-1].xaxis.set_minor_formatter(NullFormatter())
-    drawn[-1].set_xlabel("order p")
-    drawn[0].legend(frameon=False, fontsize=9)
-    return fig

@@ -7,15 +7,17 @@ one) has numbers of its own: they stand beside the paper's, and are never compar
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
-from lpunits.paper.report.figures import COLORS, NAMES, order_histograms, panels
-from lpunits.paper.report.summary import Headline, holds, judge
+from lpunits.paper.report.figures import COLORS, NAMES, QUIET, panels
+from lpunits.paper.report.section import Picture, grouped
+from lpunits.paper.report.summary import Headline, Verdict, judge
 from lpunits.paper.statistics import compare, spread, versus
 from lpunits.paper.training.classification import Training
 from lpunits.paper.training.trial import Result
@@ -80,13 +82,13 @@ def stand_in(config: Any) -> str:
     return ""
 
 
-def statement(
-    what: str, config: Training, paper: str, ours: str, true: bool, why: str = ""
+def judged(
+    what: str, config: Any, paper: str, ours: str, verdict: Verdict, why: str = ""
 ) -> Headline:
-    """A row of the summary for a statement of the paper; stand-ins are never judged."""
+    """A row of the summary; stand-ins are never judged."""
     if reason := stand_in(config):
         return Headline(what, paper, ours, "stand-in", reason)
-    return Headline(what, paper, ours, holds(true), why)
+    return Headline(what, paper, ours, verdict, why)
 
 
 def headline(
@@ -99,7 +101,7 @@ def headline(
     *,
     error: bool = True,
 ) -> list[Headline]:
-    """The row of the summary for a number, if the paper has one; stand-ins are never judged.
+    """The row of the summary for a number, if the paper has one.
 
     Args:
         what: What was measured.
@@ -110,21 +112,19 @@ def headline(
         why: What else the verdict rests on.
         error: Whether lower is better.
     """
-    if reason := stand_in(config):
-        return [Headline(what, paper, shown, "stand-in", reason)]
     if not (number := re.match(r"[\d.]+", paper)):
         return []
     claimed = float(number[0])
     distance = ours / claimed - 1
     way = f"{abs(distance):.1%} {'above' if distance > 0 else 'below'} the paper's number"
     verdict = judge(ours, claimed, lower_is_better=error)
-    return [Headline(what, paper, shown, verdict, f"{way}{why and '; '}{why}")]
+    return [judged(what, config, paper, shown, verdict, f"{way}{why and '; '}{why}")]
 
 
 def test_error(result: Result) -> float:
     """The number that is reported: after the last stage, if there was one."""
-    outcome = result.outcome
-    return float(outcome.get("last_stage", outcome["metrics"])["test"]["error"])
+    error: float = result.config.score(result.outcome, "test")
+    return error
 
 
 def errors(results: Sequence[Result]) -> list[str]:
@@ -154,19 +154,6 @@ def movement(result: Result) -> float:
     return (orders(result) - orders(result, "initial")).abs().mean().item()
 
 
-def by_data(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
-    """Results with the title of their data, in the order in which it first appears."""
-    names = list(dict.fromkeys(title(r.config) for r in results))
-    ordered = sorted(results, key=lambda r: names.index(title(r.config)))
-    return [(name, list(found)) for name, found in groupby(ordered, lambda r: title(r.config))]
-
-
-def by_unit(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Results by their kind of unit, Lp first."""
-    found = {unit: [r for r in results if r.config.activation == unit] for unit in UNITS}
-    return {unit: some for unit, some in found.items() if some}
-
-
 def against_others(
     name: str, kinds: Mapping[str, Sequence[Result]], net: str = "the Lp net", ours: str = "lp"
 ) -> str:
@@ -183,20 +170,37 @@ def against_others(
     return f"On {name} the error of {net} is {statistics.fmean(found[ours]):.2%}{''.join(clauses)}."
 
 
-def orders_figure(groups: Sequence[tuple[str, Sequence[Result]]]) -> Figure:
-    """Histograms of the orders of all units of all nets, a panel for each name."""
-    return order_histograms(
-        {name: torch.cat([orders(r) for r in found]).numpy() for name, found in groups},
-        {name: orders(found[0], "initial").mean().item() for name, found in groups},
-    )
+def orders_figure(groups: Mapping[str, Sequence[Result]]) -> Figure:
+    """A panel for each name: the learned orders of all units of all nets, and their initial value.
+
+    As in the paper, the number of units is on a logarithmic axis, too: rare orders stay visible.
+    """
+    learned = {name: torch.cat([orders(r) for r in found]) for name, found in groups.items()}
+    starts = [orders(found[0], "initial").mean().item() for found in groups.values()]
+    every = torch.cat([*learned.values(), torch.tensor(starts)]).numpy()
+    low, high = every.min() / 1.05, every.max() * 1.05
+    fig, drawn = panels(len(learned), 1, 8, 1.8, share="x")
+    for axes, (name, values), start in zip(drawn, learned.items(), starts, strict=True):
+        edges = np.geomspace(low, high, 61).tolist()
+        axes.hist(values.numpy(), edges, color=COLORS["lp"], label="learned")
+        axes.axvline(start, color=QUIET, lw=2, ls="--", label="initial")
+        axes.set_title(name, loc="left", fontsize=10)
+        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(0.7, None), ylabel="units")
+        axes.yaxis.set_major_formatter("{x:g}")
+    ticks = [t for t in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 15, 20, 40) if low <= t <= high]
+    drawn[-1].set(xticks=ticks, xlabel="order p")
+    drawn[-1].xaxis.set_major_formatter("{x:g}")
+    drawn[-1].xaxis.set_minor_formatter(NullFormatter())
+    drawn[0].legend(frameon=False, fontsize=9)
+    return fig
 
 
-def errors_figure(results: Sequence[Result]) -> Figure:
+def errors_picture(name: str, results: Sequence[Result], alt: str) -> Picture:
     """A panel for each dataset: every run's test error."""
-    groups = by_data(results)
+    groups = grouped(results, title)
     fig, drawn = panels(1, len(groups), 2.8, 3)
-    for axes, (name, found) in zip(drawn, groups, strict=True):
-        units = by_unit(found)
+    for axes, (data, found) in zip(drawn, groups.items(), strict=True):
+        units = grouped(found, lambda config: config.activation)
         for place, (unit, some) in enumerate(units.items()):
             values = [100 * test_error(r) for r in some]
             axes.plot([place] * len(values), values, "o", color=COLORS[unit], alpha=0.7)
@@ -204,6 +208,6 @@ def errors_figure(results: Sequence[Result]) -> Figure:
             axes.plot([place - 0.25, place + 0.25], [mean, mean], color=COLORS[unit], lw=2.5)
         axes.set_xticks(range(len(units)), [NAMES[unit].split(" ")[0] for unit in units])
         axes.set_xlim(-0.6, len(units) - 0.4)
-        axes.set_title(name.replace(" and ", "\nand "), fontsize=10)
+        axes.set_title(data.replace(" and ", "\nand "), fontsize=10)
         axes.set_ylabel("test error, %")
-    return fig
+    return Picture(name, fig, alt, "A dot for each run, a bar for the mean.")
