@@ -298,7 +298,10 @@ def test_missing_values_are_refused_in_a_sentence(iris):
         ({"max_iter": 0}, "The 'max_iter' parameter of LpClassifier must be"),
         ({"hidden_layer_sizes": (8, 0)}, "hidden must be a positive integer, got 0"),
         ({"order": 0.5}, "order must be from 1 to inf, got 0.5"),
-        ({"solver": "sgd", "learning_rate_init": 1e9}, "learning_rate_init must be lower"),
+        (
+            {"solver": "sgd", "learning_rate_init": 1e9},
+            "learning_rate_init or weight_decay must be lower",
+        ),
     ],
 )
 def test_wrong_parameters(iris, options, message):
@@ -310,7 +313,9 @@ def test_wrong_tables(iris):
     pandas = pytest.importorskip("pandas")
     model = LpClassifier(**SMALL)
     frame = pandas.DataFrame({"colour": ["red", "green"] * 20, "size": range(40)})
-    with pytest.raises(ValueError, match=r"X must have numbers only, got text \(.*'red'\): encode"):
+    with pytest.raises(
+        ValueError, match=r"X must have numbers only, got others \(.*'red'\): encode"
+    ):
         model.fit(frame, [0, 1] * 20)
     with pytest.raises(ValueError, match=r"at least two classes, got one class: \[1.0\]"):
         model.fit(iris[0], np.ones(150))

@@ -1,16 +1,14 @@
 """What both estimators share: parameters, training, prediction, files and plots."""
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import nn
 
@@ -18,6 +16,7 @@ from lpunits.mlp import MLP
 from lpunits.orders import orders
 from lpunits.sklearn import display, storage
 from lpunits.sklearn.backpropagation import Backpropagation
+from lpunits.sklearn.parameters import CONSTRAINTS, NETWORK
 from lpunits.sklearn.tables import (
     Restore,
     Rows,
@@ -33,7 +32,6 @@ from lpunits.sklearn.tables import (
     unscaled,
 )
 from lpunits.sklearn.training import (
-    SCHEDULES,
     Examples,
     History,
     Step,
@@ -42,17 +40,15 @@ from lpunits.sklearn.training import (
     forked_rng,
     make_optimizer,
     train,
+    usable,
 )
-from lpunits.units import ACTIVATIONS
 
 Targets = npt.NDArray[Any]  # class numbers (rows,), or numbers (rows, targets)
 
 # What "auto" means, in rows; the reasons are in docs/explanation/tables.md.
 ONE_BATCH = 100  # so few are a single batch, in float64: a row of weight 2 then counts as two rows
 HOLD_OUT = 200  # from here on a part is held out for validation
-
-_AT_LEAST_1 = Interval(Integral, 1, None, closed="left")
-_NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+DECAYED = 2000  # up to here the weight decay is 1; with more rows it falls as their number grows
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
@@ -62,29 +58,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     _optimizer: torch.optim.Optimizer | None = None  # of the last partial_fit
     _random: np.random.Generator | None = None
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "hidden_layer_sizes": ["array-like", _AT_LEAST_1],
-        "activation": [StrOptions(set(ACTIVATIONS))],
-        "filters": ["array-like", _AT_LEAST_1, None],
-        "order": ["array-like", Real],
-        "learn_order": ["boolean"],
-        "order_scale": [_NOT_NEGATIVE],
-        "dropout": [Interval(Real, 0, 1, closed="left")],
-        "solver": [StrOptions({"adamw", "sgd"})],
-        "learning_rate": [StrOptions(set(SCHEDULES))],
-        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
-        "weight_decay": [_NOT_NEGATIVE],
-        "batch_size": [StrOptions({"auto"}), _AT_LEAST_1],
-        "max_iter": [StrOptions({"auto"}), _AT_LEAST_1],
-        "early_stopping": [StrOptions({"auto"}), "boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "n_iter_no_change": [_AT_LEAST_1, None],
-        "standardize": ["boolean"],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "device": [str, Hidden(torch.device)],
-        "verbose": ["verbose"],
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
 
     def __init__(
         self,
@@ -99,7 +73,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         solver: str = "adamw",
         learning_rate: str = "one-cycle",
         learning_rate_init: float = 2e-3,
-        weight_decay: float = 1.0,
+        weight_decay: float | str = "auto",
         batch_size: int | str = "auto",
         max_iter: int | str = "auto",
         early_stopping: bool | str = "auto",
@@ -155,6 +129,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """
         self._validate_params()
         again = self.warm_start and hasattr(self, "model_")
+        if again:
+            self._check_network()
         X, y, weights = self._checked(X, y, sample_weight, first=not again)
         target = self._encode(y, weights, first=not again)
         rows = np.flatnonzero(weights)
@@ -165,6 +141,11 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         if self.early_stopping is True or (self.early_stopping == "auto" and len(rows) >= HOLD_OUT):
             key = target[rows] if target.ndim == 1 else target[rows, 0]
             held = hold_out(key, self.validation_fraction, rng, classes=target.ndim == 1)
+            if held.all():
+                raise ValueError(
+                    f"validation_fraction must leave rows to train on, got "
+                    f"{self.validation_fraction} of {len(rows)} rows"
+                )
         training = self._examples(X, rows[~held], target, weights)
         validation = self._examples(X, rows[held], target, weights) if held.any() else None
         net = self.model_[1]
@@ -175,7 +156,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             training,
             validation,
             self._step(net),
-            self._new_optimizer(net),
+            self._new_optimizer(net, len(training.target)),
             self._history,
             rng,
             batch=batch,
@@ -193,6 +174,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """One epoch over some rows, at a constant rate; the optimiser remembers the last call."""
         self._validate_params()
         first = not hasattr(self, "model_")
+        if not first:
+            self._check_network()
         X, y, weights = self._checked(X, y, sample_weight, first)
         target = self._encode(y, weights, first=first and not hasattr(self, "classes_"))
         rows = np.flatnonzero(weights)
@@ -202,7 +185,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             self._build(X, rows, target, weights, self._random)
         net = self.model_[1]
         if self._optimizer is None:
-            self._optimizer = self._new_optimizer(net)
+            self._optimizer = self._new_optimizer(net, len(rows))
         training = self._examples(X, rows, target, weights)
         batch = self._batch(len(rows))
         with self._own_randomness(self._random):
@@ -214,9 +197,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, first: bool
     ) -> tuple[Any, npt.NDArray[Any], Weights]:
         """Inputs, targets and weights."""
-        X, y = self._numbers(
-            X, y, first, multi_output=True, y_numeric=isinstance(self, RegressorMixin)
-        )
+        X, y = self._numbers(X, y, first, multi_output=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise ValueError("sample_weight must have weights above zero, got all zero")
@@ -235,11 +216,11 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
                 reset=first,
                 **options,
             )
-        except ValueError as error:
-            if "could not convert" not in str(error):
+        except (ValueError, TypeError) as error:  # text; dates, of which numpy makes a TypeError
+            if not any(words in str(error) for words in ("could not convert", "be promoted")):
                 raise
             raise ValueError(
-                f"X must have numbers only, got text ({error}): encode such columns in front, as "
+                f"X must have numbers only, got others ({error}): encode such columns in front, as "
                 f"in make_pipeline(make_column_transformer((OneHotEncoder(), columns), "
                 f"remainder='passthrough'), {type(self).__name__}())"
             ) from error
@@ -251,7 +232,16 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return np.random.default_rng(seed)
 
     def _own_randomness(self, rng: np.random.Generator) -> Any:
-        return forked_rng(torch.device(self.device), int(rng.integers(2**62)))
+        return forked_rng(usable(self.device), int(rng.integers(2**62)))
+
+    def _check_network(self) -> None:
+        """Raise ValueError if the parameters are not those of the network any more."""
+        for name in NETWORK:
+            value, made = getattr(self, name), self._made_of[name]
+            if repr(value) != repr(made):
+                raise ValueError(
+                    f"{name} must stay what the network was made of, {made!r}, got {value!r}"
+                )
 
     # ------------------------------------------------------------ the network and its data
 
@@ -274,27 +264,33 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     def _assemble(
         self, inputs: Standardize, targets: Standardize | None, rng: np.random.Generator
     ) -> None:
+        with self._own_randomness(rng):
+            model = self._network(inputs, targets)
+        self.model_ = model.to(self.device).eval()
+        self._made_of = {name: getattr(self, name) for name in NETWORK}
+
+    def _network(self, inputs: Standardize, targets: Standardize | None) -> nn.Sequential:
         """The model: scaling, network and, in a regression, the way back to the targets."""
         sizes: Any = np.asarray(self.hidden_layer_sizes).tolist()  # a search may give numpy's
         filters: Any = None if self.filters is None else np.asarray(self.filters).tolist()
-        with self._own_randomness(rng):
-            net = MLP(
-                len(inputs.mean),
-                sizes if isinstance(sizes, list) else [sizes],
-                len(self.classes_) if targets is None else len(targets.mean),
-                activation=self.activation,
-                filters=filters,
-                order=self.order,
-                learn_order=self.learn_order,
-                dropout=self.dropout,
-                dtype=inputs.dtype,
-            )
-        back = [] if targets is None else [Restore(targets)]
-        self.model_ = nn.Sequential(inputs, net, *back).to(self.device).eval()
+        net = MLP(
+            len(inputs.mean),
+            sizes if isinstance(sizes, list) else [sizes],
+            len(self.classes_) if targets is None else len(targets.mean),
+            activation=self.activation,
+            filters=filters,
+            order=self.order,
+            learn_order=self.learn_order,
+            dropout=self.dropout,
+            dtype=inputs.dtype,
+        )
+        return nn.Sequential(inputs, net, *([] if targets is None else [Restore(targets)]))
 
     def _examples(self, X: Any, rows: Rows, target: Targets, weights: Weights) -> Examples:
         inputs = self.model_[0]
         weights = (weights * self._class_weights(target, weights))[rows]
+        if not weights.any():
+            raise ValueError("class_weight must leave a row a weight above 0, got zeros alone")
         chosen = torch.from_numpy(target[rows]).to(self.device)
         if target.ndim == 2:
             chosen = self.model_[2].inverse(chosen).to(inputs.dtype)
@@ -313,10 +309,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
             return int(self.max_iter)
         return int(np.clip(20_000 * batch / rows, 20, 100))
 
-    def _new_optimizer(self, net: nn.Module) -> torch.optim.Optimizer:
-        return make_optimizer(
-            self.solver, net, self.learning_rate_init, self.order_scale, self.weight_decay
-        )
+    def _new_optimizer(self, net: nn.Module, rows: int) -> torch.optim.Optimizer:
+        decay = min(1, DECAYED / rows) if self.weight_decay == "auto" else float(self.weight_decay)
+        return make_optimizer(self.solver, net, self.learning_rate_init, self.order_scale, decay)
 
     def _step(self, net: MLP) -> Step:
         """Without autograd where that serves: it is faster."""
@@ -345,7 +340,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = self._numbers(X, "no_validation", first=False)
         with torch.inference_mode():
-            parts = [self.model_(dense(X, some).to(self.device)).cpu() for some in chunks(X)]
+            device = self.model_[0].mean.device  # not self.device, which may have changed
+            parts = [self.model_(dense(X, some).to(device)).cpu() for some in chunks(X)]
             return np.asarray(torch.cat(parts).double().numpy())
 
     def save(self, path: str | Path) -> None:
@@ -355,6 +351,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         in it is ever unpickled. What ``partial_fit`` keeps of its optimiser is not saved.
         """
         check_is_fitted(self)
+        self._check_network()
         storage.save(self, Path(path))
 
     @classmethod

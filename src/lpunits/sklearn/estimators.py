@@ -1,12 +1,15 @@
 """LpClassifier and LpRegressor: a network of norms behind ``fit`` and ``predict``."""
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import assert_all_finite
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
@@ -40,7 +43,8 @@ class LpClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         learning_rate: Its schedule: ``"one-cycle"`` rises for a fifth of the time and then falls to
             zero, ``"cosine"`` falls, ``"constant"`` stays.
         learning_rate_init: The largest learning rate.
-        weight_decay: The decay of the weights per unit of the learning rate.
+        weight_decay: The decay of the weights per unit of the learning rate. ``"auto"``: 1 up to
+            2,000 rows, then 2,000 by the rows (of ``partial_fit``, those of the first call).
         batch_size: Rows of a batch. ``"auto"``: a 32nd of the table, from 64 to 512; up to 100
             rows, all of them.
         max_iter: Epochs. ``"auto"``: from 20 for a large table to 100 for a small one.
@@ -89,7 +93,7 @@ class LpClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         solver: str = "adamw",
         learning_rate: str = "one-cycle",
         learning_rate_init: float = 2e-3,
-        weight_decay: float = 1.0,
+        weight_decay: float | str = "auto",
         batch_size: int | str = "auto",
         max_iter: int | str = "auto",
         early_stopping: bool | str = "auto",
@@ -131,11 +135,12 @@ class LpClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         if first:
-            self.classes_ = np.unique(y[weights > 0])
-            if len(self.classes_) < 2:
+            classes = np.unique(y[weights > 0])
+            if len(classes) < 2:
                 raise ValueError(
-                    f"y must have at least two classes, got one class: {self.classes_.tolist()}"
+                    f"y must have at least two classes, got one class: {classes.tolist()}"
                 )
+            self.classes_ = classes
         places = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = (self.classes_[places] != y) & (weights > 0)
         if unknown.any():
@@ -157,6 +162,11 @@ class LpClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
                 raise ValueError(
                     f"class_weight must name classes of y, {labels}, got {sorted(unknown)}"
                 )
+            for label, factor in self.class_weight.items():
+                if not (isinstance(factor, Real) and 0 <= float(factor) < math.inf):
+                    raise ValueError(
+                        f"class_weight must be numbers of at least 0, got {factor!r} for {label!r}"
+                    )
             factors = np.array([float(self.class_weight.get(label, 1)) for label in labels])
         return np.asarray(factors[target])
 
@@ -216,7 +226,11 @@ class LpRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
     _flat = True  # whether y had one dimension
 
     def _encode(self, y: Any, weights: Weights, first: bool) -> Targets:
-        y = np.asarray(y, np.float64)
+        try:
+            y = np.asarray(y, np.float64)
+        except ValueError as error:
+            raise ValueError(f"y must be numbers, got text ({error})") from error
+        assert_all_finite(y, input_name="y")  # of objects, it was not checked before
         if first:
             self._flat = y.ndim == 1
         targets: Targets = y.reshape(len(y), -1)

@@ -160,8 +160,9 @@ def check_finite(X: Any, estimator: Any) -> None:
     """Raise ValueError where a number is missing or infinite: in one sentence, with the column."""
     sparse: bool = issparse(X)
     values = X.data if sparse else X
-    if np.isfinite(values.sum(dtype=np.float64)):
-        return
+    with np.errstate(over="ignore", invalid="ignore"):  # then the values are looked at one by one
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return
     counts = {"NaN": 0, "inf": 0}
     columns: dict[str, int] = {}
     for some in chunks(X):

@@ -29,6 +29,15 @@ def row_losses(found: Tensor, target: Tensor) -> Tensor:
     return (found - target).square().mean(1) / 2
 
 
+def usable(device: str | torch.device) -> torch.device:
+    """The device, or ValueError if this torch cannot use it."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device must be usable, got {str(device)!r} ({reason})") from error
+
+
 @contextmanager
 def forked_rng(device: torch.device, seed: int) -> Iterator[None]:
     """Seed torch's generators, and afterwards set them back to what they were."""
@@ -170,7 +179,7 @@ def train(
         history.add(loss, net)
         if not math.isfinite(loss):
             raise ValueError(
-                f"learning_rate_init must be lower for these data: the loss was {loss} "
+                f"learning_rate_init or weight_decay must be lower: the loss was {loss} "
                 f"after epoch {number + 1}"
             )
         if validation is not None:
