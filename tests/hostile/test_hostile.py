@@ -90,10 +90,8 @@ READERS = {
     "checkpoint": Reader("checkpoint.safetensors", ("models",), restored),
     "cache": Reader("parsed/kept.safetensors", ("models",), kept),
     "midi": Reader("a.mid", ("anything", "midi"), midi.read_midi),
-    "idx": Reader("a.gz", ("anything", "idx"), lambda p: mnist.read_idx(p, (3, 28, 28))),
-    "covertype": Reader(
-        "covtype.data", ("anything", "idx", "csv"), lambda p: covertype.read(p, None, 2)
-    ),
+    "idx": Reader("a.gz", ("anything", "idx"), mnist.FILES[0].read),
+    "covertype": Reader("covtype.data", ("anything", "idx", "csv"), covertype.read),
     "faces as npz": Reader("a.npz", ("anything", "npz"), fer2013.read),
     "faces as csv": Reader("a.csv", ("anything", "csv"), fer2013.read),
     "Toronto faces": Reader("a.mat", ("music",), tfd.read),

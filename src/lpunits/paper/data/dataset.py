@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lpunits.paper.data.sources import DataError, Source
+from lpunits.paper.data.sources import Source
 
 Values = TypeVar("Values", Tensor, list[Tensor])
 
@@ -115,13 +115,3 @@ class Info:
 def split(features: npt.NDArray[Any], targets: npt.NDArray[Any]) -> Split[Tensor]:
     """A split of two arrays; the features keep their dtype, the targets become int64."""
     return Split(torch.from_numpy(features), torch.from_numpy(targets.astype(np.int64)))
-
-
-def check_labels(where: object, labels: npt.NDArray[Any], low: int, high: int) -> None:
-    """Raise an error for the first label that is not an integer from ``low`` to ``high``."""
-    valid = (labels >= low) & (labels <= high) & (labels == np.floor(labels))  # NaN is invalid
-    for wrong in np.flatnonzero(~valid)[:1]:
-        raise DataError(
-            f"{where}: a label must be an integer from {low} to {high}, got "
-            f"{labels[wrong]} for example {wrong}"
-        )

@@ -4,7 +4,6 @@ Its results have rows of their own in every table, and are never presented as TF
 """
 
 import csv
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from lpunits.paper.data import randomness
-from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
+from lpunits.paper.data.dataset import Dataset, Info, split
 from lpunits.paper.data.sources import Arrays, DataError, Source, check_sha256, file_sha256
 from lpunits.paper.data.tfd import EXPRESSIONS, check_fold, pixels
 
@@ -59,39 +58,9 @@ def read(path: Path) -> Arrays:
     """The faces of the npz or CSV file, checked: uint8 images, labels 0 to 6, usage 0, 1, 2."""
     if path.suffix != ".npz":
         return read_csv(path, COUNTS)
-    arrays = read_npz(path)  # first, for its errors say more
     check_sha256(path, file_sha256(path), NPZ_SHA256)
-    return arrays
-
-
-def read_npz(path: Path) -> Arrays:
-    """The arrays ``images`` (n, 48, 48), ``labels`` (n,) and ``usage`` (n,: 0, 1, 2) of uint8."""
-    keys = "images", "labels", "usage"
-    try:
-        with zipfile.ZipFile(path) as members:
-            size = sum(member.file_size for member in members.infolist())
-        if size > 2**28:
-            raise DataError(f"{path}: at most {2**28} bytes are expected, it unpacks to {size}")
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: np.asarray(archive[key]) for key in keys if key in archive.files}
-    except DataError:
-        raise
-    except Exception as error:  # the zip and npy parsers fail in many ways on damaged files
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise DataError(f"{path}: not an npz file, or a damaged one ({reason})") from error
-    if len(arrays) < 3:
-        missing = ", ".join(key for key in keys if key not in arrays)
-        raise DataError(f"{path}: the npz file has no array named {missing}")
-    count = len(arrays["labels"]) if arrays["labels"].ndim else 0
-    shapes = {"images": (count, 48, 48), "labels": (count,), "usage": (count,)}
-    for key, array in arrays.items():
-        if array.shape != shapes[key] or array.dtype != np.uint8:
-            raise DataError(
-                f"{path}: {key} must be {shapes[key]} of uint8, got {array.shape} of {array.dtype}"
-            )
-    check_labels(f"{path}, labels", arrays["labels"], 0, 6)
-    check_labels(f"{path}, usage", arrays["usage"], 0, 2)
-    return arrays
+    with np.load(path) as archive:
+        return {key: archive[key] for key in ("images", "labels", "usage")}
 
 
 def read_csv(path: Path, counts: tuple[int, ...] | None) -> Arrays:

@@ -5,13 +5,14 @@ checksum, so it is read as untrusted, in a child process, and its structure is c
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from lpunits.paper.data import untrusted
-from lpunits.paper.data.dataset import Dataset, Info, check_labels, split
+from lpunits.paper.data.dataset import Dataset, Info, split
 from lpunits.paper.data.sources import Arrays, DataError, Source
 
 EXPRESSIONS = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
@@ -94,6 +95,16 @@ def checked(path: Path, arrays: Arrays) -> Arrays:
         "labels": labels.astype(np.uint8) - np.uint8(1),
         "folds": np.ascontiguousarray(folds.astype(np.uint8)),
     }
+
+
+def check_labels(where: object, labels: npt.NDArray[Any], low: int, high: int) -> None:
+    """Raise an error for the first label that is not an integer from ``low`` to ``high``."""
+    valid = (labels >= low) & (labels <= high) & (labels == np.floor(labels))  # NaN is invalid
+    for wrong in np.flatnonzero(~valid)[:1]:
+        raise DataError(
+            f"{where}: a label must be an integer from {low} to {high}, got "
+            f"{labels[wrong]} for example {wrong}"
+        )
 
 
 SOURCE = Source(
