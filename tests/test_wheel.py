@@ -75,6 +75,8 @@ def test_a_wheel_works_where_there_is_no_compiler(clean, source, tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "lpunits/ops/_cpu.so" in names
     assert {"lpunits/playground/index.html", "lpunits/playground/js/main.js"} <= set(names)
+    networks = (ROOT / "src/lpunits/paper/pretrained").glob("*.safetensors")
+    assert {f"lpunits/paper/pretrained/{path.name}" for path in networks} <= set(names)
     pip(clean, "install", "--no-deps", str(wheel), **NO_TOOLS)
     assert status(clean).startswith("compiled for ")
     code = "from lpunits.paper.playground import folder; print(folder())"

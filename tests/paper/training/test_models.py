@@ -1,12 +1,15 @@
 """Trained networks come back as they were kept; those of the package reach their numbers."""
 
+import importlib.util
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from lpunits import sealed
+from lpunits import LpLinear, sealed
 from lpunits.paper import load_model, pretrained
 from lpunits.paper.data import info, load
 from lpunits.paper.training.classification import Classification
@@ -16,6 +19,7 @@ from lpunits.paper.training.music import Music, Prediction
 from lpunits.paper.training.networks import Convolutional, FeedForward
 from lpunits.paper.training.trial import Trial
 
+SCRIPT = Path(__file__).parents[3] / "results" / "pretrained.py"
 NAMES = sorted(path.stem for path in PRETRAINED.glob("*.safetensors"))
 BRIEF = {"epochs": 1, "batch": 400}
 CONFIGS = [
@@ -116,4 +120,62 @@ def test_a_pretrained_network_reaches_its_number(name):
 
 
 def test_the_package_stays_small():
-    assert all(path.stat().st_size < 5e6 for path in PRETRAINED.iterdir())
+    assert NAMES
+    for path in PRETRAINED.iterdir():
+        assert path.stat().st_size < (12e6 if path.stem == "pentomino" else 5e6), path
+
+
+@pytest.fixture
+def script():
+    if not SCRIPT.exists():
+        pytest.skip("needs the repository's results")
+    spec = importlib.util.spec_from_file_location("write_pretrained", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("config", CONFIGS[:3], ids=lambda c: c.label)
+def test_only_plain_networks_lose_units(script, config):
+    assert not script.is_plain(config.model((8, 8), 10))
+
+
+@torch.no_grad()
+def test_units_whose_weights_have_vanished_are_left_out(script, tmp_path):
+    config = FeedForward("digits", hidden=(9, 7), filters=3, order=2.0, bias=True, dropout=0.5)
+    net = config.model((8, 8), 10).eval()
+    assert script.is_plain(net)
+    first, second = (layer for layer in net if isinstance(layer, LpLinear))
+    for layer in (first, second):
+        layer.center.normal_()
+        layer.bias.normal_()
+    first.weight[:, [0, 4]] *= 1e-7
+    second.weight[:, 6] = 0
+    x = torch.rand(20, 64)
+    before = net(x)
+    assert script.drop_vanished(net) == [7, 6]
+    torch.testing.assert_close(net(x), before)
+    about = {"kind": "FeedForward", "config": Trial(config, 0).values | {"hidden": [7, 6]}}
+    path = tmp_path / "model.safetensors"
+    sealed.write(path, net.state_dict(), about | {"shape": [8, 8], "classes": [*"0123456789"]})
+    torch.testing.assert_close(load_model(path).net(x), before)
+
+
+def test_the_script_measures_what_it_keeps(script, tmp_path, monkeypatch):
+    config = FeedForward("digits", hidden=(12,), filters=2, epochs=3, batch=100, weight_decay=1e-4)
+    trial = Trial(config, 1)
+    identity = {"kind": "FeedForward", "config": trial.values, "seed": 1}
+    folder = tmp_path / "trials" / "some"
+    outcome = config.run(1, Job(folder, identity=identity))
+    record = identity | {"key": "some", "label": "digits", "versions": {}, "commit": "abc"}
+    (tmp_path / "some.json").write_text(json.dumps(record | {"outcome": outcome}))
+    monkeypatch.setattr(script, "PRETRAINED", tmp_path)
+    monkeypatch.setattr(script, "CHANGE", 0.05)  # an image of a small test set
+    script.main(tmp_path, tmp_path / "trials")
+    net, about = load_model(tmp_path / "digits.safetensors")
+    found = Classification(config).evaluate(net, load("digits").test)["error"]
+    assert about["score"] == {"test error": found}
+    assert about["label"] == "digits"
+    monkeypatch.setattr(script, "CHANGE", 0.0)
+    with pytest.raises(AssertionError, match="digits"):
+        script.main(tmp_path, tmp_path / "trials")
