@@ -28,7 +28,8 @@ def pretrained(name: str) -> Trained:
     """A trained network that comes with the package, and what it reaches.
 
     Its inputs are the features of :func:`lpunits.paper.data.load`, with the options under
-    ``about["config"]["data_options"]``, as floats.
+    ``about["config"]["data_options"]``, as floats. A network of music is called like
+    ``nn.RNN``: piano rolls ``(time, batch, 88)`` to the scores of the next keys, and its state.
 
     >>> net, about = pretrained("fer2013")
     >>> net(torch.zeros(1, 48 * 48)).shape  # the scores of seven expressions
@@ -37,7 +38,8 @@ def pretrained(name: str) -> Trained:
     {'test error': 0.457...}
 
     Args:
-        name: The dataset.
+        name: The dataset: of mnist, pentomino, covertype, jsb, nottingham and fer2013 those whose
+            files lie in ``lpunits/paper/pretrained``.
     """
     path = PRETRAINED / f"{name}.safetensors"
     known = sorted(p.stem for p in PRETRAINED.glob("*.safetensors"))
