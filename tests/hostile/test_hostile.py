@@ -15,12 +15,12 @@ pytest.importorskip("optuna", reason="needs lpunits[paper]")
 import torch
 
 from hostile.corpus import FILES
-from lpunits.paper.data import covertype, fer2013, mnist, music, sources, tfd
+from lpunits.paper.data import covertype, fer2013, midi, mnist, music, sources, tfd
 from lpunits.paper.report.parts import collect
 from lpunits.paper.report.section import Experiment, Section
 from lpunits.paper.search.claims import shared
 from lpunits.paper.search.study import open_storage, studies
-from lpunits.paper.training import checkpoint, midi, models
+from lpunits.paper.training import checkpoint, models
 from lpunits.paper.training.records import Records
 from lpunits.paper.training.trial import Trial
 from paper.configs import Sum

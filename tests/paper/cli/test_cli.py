@@ -246,3 +246,24 @@ finally:
     assert not {"torch", "lpunits", "numpy"} & set(ended.stderr.split())
     expected = f"{version('lpunits')}\n" if option == "--version" else "Usage: lpunits COMMAND"
     assert ended.stdout.startswith(expected)
+
+
+def test_music_of_ones_own(folder, capsys):
+    from lpunits.paper.data import load
+    from lpunits.paper.data.midi import write_midi
+
+    (folder / "tunes").mkdir()
+    for i, roll in enumerate(load("chords", train=4, valid=1, test=1).train.features):
+        write_midi(folder / "tunes" / f"{i}.mid", roll)
+    command = ("run", "music", "--scale", "smoke", "--only", "lp", "--data", "tunes")
+    assert main(*command) == 0
+    out = capsys.readouterr().out
+    assert "tunes: 2 / 1 / 1 pieces to train, validate and test" in out
+    assert main(*command) == 0
+    assert "1 had a record" in capsys.readouterr().out
+    (folder / "tunes" / "1.mid").unlink()
+    write_midi(folder / "tunes" / "4.mid", roll)
+    assert main(*command) == 0
+    assert "1 trials run" in capsys.readouterr().out, "other music is another trial"
+    assert "got 'jbs': did you mean 'jsb'?" in main("run", "music", "--data", "jbs")
+    assert "no trial has a field 'checksum'" in main("run", "mnist", "--data", "tunes")

@@ -7,6 +7,7 @@ import torch
 from scipy.io import savemat
 
 from lpunits.paper.data import load, load_music, music, verify
+from lpunits.paper.data.midi import write_midi
 from lpunits.paper.data.sources import DataError
 from paper.data.damage import bit_flips
 
@@ -37,6 +38,28 @@ def test_load_music(tmp_path: Path) -> None:
     np.testing.assert_array_equal(roll.numpy(), ROLL)
     with pytest.raises(DataError, match=r"none\.mat: there is no such file"):
         load_music(tmp_path / "none.mat")
+
+
+def test_a_folder_of_midi_files(tmp_path: Path) -> None:
+    rolls = [torch.eye(88)[[note, note + 4]] for note in range(20)]
+    for i, roll in enumerate(rolls):
+        write_midi(tmp_path / f"{i:02}.mid", roll)
+    (tmp_path / "notes.txt").write_text("no music")
+    found = load_music(tmp_path)
+    assert [len(part) for part in (found.train, found.valid, found.test)] == [14, 3, 3]
+    pieces = [roll for part in (found.train, found.valid, found.test) for roll in part.features]
+    firsts = sorted(int(roll[0].argmax()) for roll in pieces)
+    assert firsts == list(range(20)), "every piece is in one part"
+    assert load_music(tmp_path).checksum == found.checksum
+    for part, numbers in {"train": (3, 5), "valid": (1,), "test": (2,)}.items():
+        (tmp_path / part).mkdir()
+        for i in numbers:
+            write_midi(tmp_path / part / f"{i}.midi", rolls[i])
+    chosen = load_music(tmp_path)
+    assert [int(roll[0].argmax()) for roll in chosen.train.features] == [3, 5]
+    (tmp_path / "test" / "2.midi").unlink()
+    with pytest.raises(DataError, match=r"at least 3 in the folder itself, got none for test"):
+        load_music(tmp_path)
 
 
 @pytest.mark.parametrize(

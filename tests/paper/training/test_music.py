@@ -22,7 +22,7 @@ from lpunits.paper.training.music import Music, transposed, windows
 from lpunits.paper.training.trial import Trial
 
 SMALL = Music("chords", hidden=12, units=10, output_units=10, epochs=3, batch=40, lr=0.01)
-MODELS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh", "rnn", "gru")
+MODELS = ("lp", "l2", "maxout", "relu", "sigmoid", "tanh", "rnn", "gru", "lstm")
 # Nats per step of the test set, of notes as frequent as in the training set.
 MARGINALS = {"nottingham": 10.25, "jsb": 11.06, "musedata": 11.51}
 
@@ -155,7 +155,7 @@ def load_kept(config, folder):
 def test_all_networks_have_about_as_many_weights():
     sizes = {
         m: sum(p.numel() for p in Music("jsb", model=m).net().parameters())
-        for m in ("lp", "sigmoid", "maxout", "tanh", "rnn", "gru")
+        for m in ("lp", "sigmoid", "maxout", "tanh", "rnn", "gru", "lstm")
     }
     assert max(sizes.values()) < 1.01 * min(sizes.values())
 

@@ -30,13 +30,14 @@ def sample(
         start: A MIDI file to continue.
         tempo: Quarter notes per minute.
     """
-    from lpunits.paper.training import midi
+    from lpunits.paper.data import midi
+    from lpunits.paper.training import sampling
     from lpunits.paper.training.models import load_model
 
     net, about = load_model(checkpoint)
     if about["kind"] != "Music":
         raise ValueError(f"{checkpoint}: a model of Music is expected, got {about['kind']}")
     begin = None if start is None else midi.read_midi(start)
-    roll = midi.sample(net, steps, temperature=temperature, seed=seed, start=begin)
+    roll = sampling.sample(net, steps, temperature=temperature, seed=seed, start=begin)
     midi.write_midi(out, roll, tempo=tempo)
     print(f"{out}: {steps} steps, {roll.sum(1).mean():.1f} notes at a time")

@@ -7,9 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from lpunits.paper import data as datasets
 from lpunits.paper import experiments
 from lpunits.paper.cli import tables
 from lpunits.paper.cli.folders import OUT, RESULTS, Settings, records_of, storage_of
+from lpunits.paper.register import hint
 from lpunits.paper.report.parts import collect
 from lpunits.paper.report.section import Experiment
 from lpunits.paper.search.display import duration
@@ -32,6 +34,7 @@ def run(
     ray: str | None = None,
     cpus: int = 1,
     gpus: float = 0.0,
+    data: str | None = None,
     set_: Settings | None = None,
     only: str = "",
     dry_run: Annotated[bool, Parameter(negative="")] = False,
@@ -51,6 +54,8 @@ def run(
         ray: Run them on the Ray cluster at this address, such as 10.0.0.1:6379, or local.
         cpus: Processors for each trial on Ray.
         gpus: GPUs for each trial on Ray.
+        data: Another dataset, as `lpunits data` names it; for music, also piano rolls of your own: a
+            .mat, a pickle, or a folder of MIDI files.
         set_: Another value for a field of the configs, as field=value; can be repeated.
         only: Only the trials whose label contains this text, such as "jsb, gru".
         dry_run: Print the trials and their expected times, and run nothing.
@@ -64,7 +69,7 @@ def run(
     """
     if not names:
         raise ValueError("run needs the name of an experiment, or all: see `lpunits list`")
-    store, settings = records_of(scale, records), set_ or ()
+    store, settings = records_of(scale, records), [*_data_settings(data), *(set_ or ())]
     chosen: list[Experiment] = []
     if from_search:
         from lpunits.paper.search.study import winners
@@ -99,6 +104,21 @@ def run(
     options += [word for setting in settings for word in ("--set", setting)]
     print(f"report: {shlex.join(['lpunits', 'report', *names * ('all' not in names), *options])}")
     return 1 if result.failed or (result.left_out and not result.new and not result.recorded) else 0
+
+
+def _data_settings(name: str | None) -> list[str]:
+    """The settings of --data. Music of one's own is known by its path and its content."""
+    if name is None or name in datasets.DATASETS:
+        return [] if name is None else [f"data={name}"]
+    if not (path := Path(name).absolute()).exists():
+        raise ValueError(
+            "--data must be a dataset or the path of piano rolls, "
+            f"got {name!r}: {hint(name, datasets.DATASETS)}"
+        )
+    music = datasets.load_music(path)
+    sizes = " / ".join(str(len(part)) for part in (music.train, music.valid, music.test))
+    print(f"{path}: {sizes} pieces to train, validate and test")
+    return [f"data={path}", f"checksum={music.checksum[:16]}"]
 
 
 def _plan(

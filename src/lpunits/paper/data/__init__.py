@@ -66,7 +66,14 @@ def register(info: Info) -> None:
 
 
 def info(name: str) -> Info:
-    """The description of a dataset, without loading it."""
+    """The description of a dataset, without loading it.
+
+    The absolute path of piano rolls, see :func:`load_music`, is a name, too.
+    """
+    if Path(name).is_absolute():
+        from lpunits.paper.data import music
+
+        return music.own(Path(name))
     return DATASETS.find(name)
 
 

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from lpunits.paper.data import untrusted
 from lpunits.paper.data.dataset import Dataset, Info, Split
+from lpunits.paper.data.midi import read_midi
+from lpunits.paper.data.randomness import permutation
 from lpunits.paper.data.sources import Arrays, DataError, Source, check_sha256
 
 Roll = npt.NDArray[np.uint8]
@@ -26,18 +28,53 @@ LOWEST, HIGHEST = untrusted.LOWEST, untrusted.HIGHEST
 
 
 def load_music(path: str | Path) -> Dataset[list[Tensor]]:
-    """Piano rolls from a file like those of the paper: ``.mat``, or the original pickle.
+    """Piano rolls of your own: a ``.mat``, a pickle, or a folder of MIDI files.
 
-    The ``.mat`` has ``traindata``, ``validdata``, ``testdata``, each a cell array of (steps, 88)
-    arrays of 0 and 1. The pickle has a dict of ``train``, ``valid``, ``test``: a list of pieces,
-    each a list of steps, each a tuple of the MIDI notes played, 21 to 108. No code of a pickle is
-    run, see :mod:`lpunits.paper.data.untrusted`.
+    The files are like those of the paper. The ``.mat`` has ``traindata``, ``validdata``,
+    ``testdata``, each a cell array of (steps, 88) arrays of 0 and 1. The pickle has a dict of
+    ``train``, ``valid``, ``test``: a list of pieces, each a list of steps, each a tuple of the MIDI
+    notes played, 21 to 108. No code of a pickle is run, see :mod:`lpunits.paper.data.untrusted`.
+
+    The folder has the folders ``train``, ``valid`` and ``test`` with the MIDI files, or the files
+    themselves: then a seeded shuffle of their names takes 15 % each for validation and test. A step
+    is an eighth note; percussion is left out.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file")
-    info = Info(path.stem, "piano rolls of your own", "", "yours to know", str(path), load_music)
-    return music_dataset(info, read(path))
+    path = Path(path).absolute()
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder")
+    return music_dataset(own(path), _read_folder(path) if path.is_dir() else read(path))
+
+
+def own(path: Path) -> Info:
+    """The description of piano rolls of your own."""
+    load = partial(load_music, path)
+    return Info(path.stem, "piano rolls of your own", "", "yours to know", str(path), load)
+
+
+def _read_folder(folder: Path) -> Arrays:
+    """The packed rolls of the MIDI files of a folder."""
+    files = {part: _midi_files(folder / part) for part in SPLITS}
+    if not any(files.values()):
+        found = _midi_files(folder)
+        found = [found[i] for i in permutation(len(found), seed=0)]
+        held_out = max(1, round(0.15 * len(found)))
+        files["valid"], files["test"] = found[:held_out], found[held_out : 2 * held_out]
+        files["train"] = found[2 * held_out :]
+    for part, paths in files.items():
+        if not paths:
+            raise DataError(
+                f"{folder}: MIDI files (.mid) in the folders train, valid and test are expected, "
+                f"or at least 3 in the folder itself, got none for {part}"
+            )
+    return pack({part: [_frames(path) for path in paths] for part, paths in files.items()})
+
+
+def _frames(path: Path) -> Roll:
+    return read_midi(path).numpy().astype(np.uint8)
+
+
+def _midi_files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.glob("*") if p.suffix.lower() in (".mid", ".midi"))
 
 
 def _load(source: Source) -> Dataset[list[Tensor]]:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from lpunits.paper.report.outcomes import TITLES, headline, orders, orders_figur
 from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.report.summary import judge
 from lpunits.paper.statistics import spread
-from lpunits.paper.training.music import Music
+from lpunits.paper.training.music import CELLS, Music
 from lpunits.paper.training.recipes import MUSIC, MUSIC_BRIEF, music
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -111,11 +112,11 @@ def _notes(results: Sequence[Result]) -> list[str]:
 
 
 def _name(model: str) -> str:
-    return model.upper() if model in ("rnn", "gru") else f"DOT-RNN, {NAMES[model]}"
+    return model.upper() if model in CELLS else f"DOT-RNN, {NAMES[model]}"
 
 
 def _title(config: Music) -> str:
-    return TITLES.get(config.data, config.data)
+    return TITLES.get(config.data, Path(config.data).name)
 
 
 def _brief(config: Music) -> bool:

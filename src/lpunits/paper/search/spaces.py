@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from lpunits.paper.register import hint
-from lpunits.paper.training.music import Music
+from lpunits.paper.training.music import CELLS, Music
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import (
     MODERN_COVERTYPE,
@@ -86,7 +86,7 @@ class Space:
         if units != "lp":
             gone |= {"order", "order_scale"}
         if isinstance(base, Music):
-            if units in ("rnn", "gru"):
+            if units in CELLS:
                 gone |= {"dropout"}  # of the transition; they have output_dropout alone
         else:
             if not base.learn_order:

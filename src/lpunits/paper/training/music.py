@@ -8,6 +8,7 @@ in which the previous one ended.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.optim import Optimizer
 
 from lpunits import DOTRNN, param_groups
-from lpunits.paper.data import Dataset, Split, info, load
+from lpunits.paper.data import DataError, Dataset, Split, info, load
 from lpunits.paper.training.gru import GRU
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.likelihood import KEYS, delayed, music_nll
@@ -30,10 +31,28 @@ from lpunits.units import ACTIVATIONS, ELEMENTWISE
 EXCERPT = 64  # steps of a piece of the test set that a record keeps, for a picture
 
 
-class Recurrent(nn.Module):
-    """A shallow network for comparison: torch's RNN or GRU, dropout, logistic outputs."""
+class LSTM(nn.LSTM):
+    """A :class:`torch.nn.LSTM` whose state is one tensor, output and cell side by side."""
 
-    def __init__(self, cell: type[nn.RNN | GRU], hidden: int, dropout: float) -> None:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:  # type: ignore[override]
+        """The outputs of all steps, and the last state of each sequence."""
+        pair = None if hx is None else tuple(half.contiguous() for half in hx.chunk(2, -1))
+        out, last = super().forward(input, pair)
+        return out, torch.cat(last, -1)
+
+
+# torch's recurrent layers, and how many gates each has.
+CELLS: dict[str, tuple[int, type[nn.RNNBase]]] = {
+    "rnn": (1, nn.RNN),
+    "gru": (3, GRU),
+    "lstm": (4, LSTM),
+}
+
+
+class Recurrent(nn.Module):
+    """A shallow network for comparison: a layer of torch, dropout, logistic outputs."""
+
+    def __init__(self, cell: type[nn.RNNBase], hidden: int, dropout: float) -> None:
         super().__init__()
         self.rnn = cell(KEYS, hidden)
         self.output = nn.Sequential(nn.Dropout(dropout), nn.Linear(hidden, KEYS))
@@ -56,9 +75,11 @@ class Music:
     """A network, a collection of music, and the training.
 
     Args:
-        data: The dataset.
-        model: The units of the DOT-RNN's transition, or ``rnn`` or ``gru``: torch's, with as many
-            weights.
+        data: The dataset, or the absolute path of piano rolls.
+        checksum: The first digits of the music's checksum, for a path: other content is another
+            trial.
+        model: The units of the DOT-RNN's transition, or ``rnn``, ``gru`` or ``lstm``: torch's, with
+            as many weights.
         hidden: Size of the state.
         units: Units of the transition; elementwise units get as many as make the same weights.
         filters: Projections per unit.
@@ -92,6 +113,7 @@ class Music:
     """
 
     data: str
+    checksum: str = ""
     model: str = "lp"
     hidden: int = 400
     units: int = 400
@@ -126,7 +148,7 @@ class Music:
         info(self.data)  # raises for an unknown name
         check_choice(
             self,
-            model=(*ACTIVATIONS, "rnn", "gru"),
+            model=(*ACTIVATIONS, *CELLS),
             optimizer=("adam", "sgd"),
             dropout_per=("step", "sequence"),
             decay=("halving", "cosine"),
@@ -145,7 +167,7 @@ class Music:
         clipped = f", threshold {self.clip:g}" if self.clip != Music.clip else ""
         lasting = f", {self.epochs} epochs" if self.decay == "cosine" else ""
         shortcut = ", shortcut" * self.shortcut
-        return f"{self.data}, {self.model}{shortcut}{moved}{clipped}{lasting}"
+        return f"{Path(self.data).name}, {self.model}{shortcut}{moved}{clipped}{lasting}"
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -167,9 +189,9 @@ class Music:
 
     def net(self) -> nn.Module:
         """The network, with new weights."""
-        if self.model in ("rnn", "gru"):
+        if self.model in CELLS:
             weights = sum(p.numel() for p in _dotrnn(self, "lp", "meta").parameters())
-            gates, cell = (3, GRU) if self.model == "gru" else (1, nn.RNN)
+            gates, cell = CELLS[self.model]
             # gates (h^2 + 88 h + 2 h) + 88 h + 88 weights
             half = (gates * (KEYS + 2) + KEYS) / (2 * gates)
             hidden = round(math.sqrt(half**2 + (weights - KEYS) / gates) - half)
@@ -204,6 +226,8 @@ class Prediction:
         self.config, self.halvings = config, config.halvings
         self.patience = config.patience if config.decay == "halving" else None
         self.data: Dataset[list[Tensor]] = load(config.data)
+        if not self.data.checksum.startswith(config.checksum):
+            raise DataError(f"{config.data}: other music than when the trial was planned")
 
     def model(self) -> nn.Module:
         """The network, whose outputs start with how often each key sounds."""

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from lpunits import DOTRNN, sealed
 from lpunits.paper.cli.music import app
-from lpunits.paper.training.midi import read_midi, sample, write_midi
+from lpunits.paper.data.midi import read_midi, write_midi
 from lpunits.paper.training.models import load_model
 from lpunits.paper.training.music import Music
+from lpunits.paper.training.sampling import sample
 from lpunits.paper.training.trial import Trial
 
 CONFIG = Music("chords", hidden=8, units=6, output_units=6)
