@@ -27,13 +27,11 @@ def list_all() -> None:
         minutes = [experiment.minutes[scale] for scale in ("quick", "paper")]
         times = [duration(60 * m) if m else "none" for m in minutes]
         rows.append([experiment.name, experiment.title, *times])
-    tables.print_rows(
-        ["name", "experiment", "quick", "paper"], rows, shrinks="experiment", wraps=False
-    )
+    what = "experiment; its time on two cores"
+    tables.print_rows(["name", what, "quick", "paper"], rows, shrinks=what, wraps=False)
     verdicts = Counter(headline.verdict for headline in summary.read())
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    print(f"This project's results: {counts}.")
-    print("Times are for two cores. Next: lpunits show NAME, lpunits run NAME")
+    print(f"{counts}. Next: lpunits show NAME")
 
 
 def show(name: str) -> None:

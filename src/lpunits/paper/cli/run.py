@@ -54,8 +54,8 @@ def run(
         ray: Run them on the Ray cluster at this address, such as 10.0.0.1:6379, or local.
         cpus: Processors for each trial on Ray.
         gpus: GPUs for each trial on Ray.
-        data: Another dataset, as `lpunits data` names it; for music, also piano rolls of your own: a
-            .mat, a pickle, or a folder of MIDI files.
+        data: Another dataset, as `lpunits data` names it; for music, also the path of your own: a
+            .mat or pickle of piano rolls, or a folder of MIDI files.
         set_: Another value for a field of the configs, as field=value; can be repeated.
         only: Only the trials whose label contains this text, such as "jsb, gru".
         dry_run: Print the trials and their expected times, and run nothing.

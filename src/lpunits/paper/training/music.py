@@ -36,13 +36,16 @@ class LSTM(nn.LSTM):
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:  # type: ignore[override]
         """The outputs of all steps, and the last state of each sequence."""
-        pair = None if hx is None else tuple(half.contiguous() for half in hx.chunk(2, -1))
-        out, last = super().forward(input, pair)
+        before = None
+        if hx is not None:
+            h, c = hx.chunk(2, -1)
+            before = h.contiguous(), c.contiguous()
+        out, last = super().forward(input, before)
         return out, torch.cat(last, -1)
 
 
 # torch's recurrent layers, and how many gates each has.
-CELLS: dict[str, tuple[int, type[nn.RNNBase]]] = {
+CELLS: dict[str, tuple[int, type[nn.RNN | GRU | LSTM]]] = {
     "rnn": (1, nn.RNN),
     "gru": (3, GRU),
     "lstm": (4, LSTM),
@@ -52,7 +55,7 @@ CELLS: dict[str, tuple[int, type[nn.RNNBase]]] = {
 class Recurrent(nn.Module):
     """A shallow network for comparison: a layer of torch, dropout, logistic outputs."""
 
-    def __init__(self, cell: type[nn.RNNBase], hidden: int, dropout: float) -> None:
+    def __init__(self, cell: type[nn.RNN | GRU | LSTM], hidden: int, dropout: float) -> None:
         super().__init__()
         self.rnn = cell(KEYS, hidden)
         self.output = nn.Sequential(nn.Dropout(dropout), nn.Linear(hidden, KEYS))
