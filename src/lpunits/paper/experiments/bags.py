@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from lpunits import LpPool, param_groups
-from lpunits.paper.report.section import Experiment, Section, Table
+from lpunits import LpPool, orders, param_groups
+from lpunits.paper.report.section import Experiment, Section, Table, grouped
 from lpunits.paper.statistics import compare, spread, versus
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale, Trial, check_choice
@@ -47,12 +47,11 @@ class BagNet(nn.Module):
         self.instance = nn.Sequential(
             nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CHANNELS), nn.ReLU()
         )
-        learned = pool == "learned"
-        self.pool: nn.Module = (
-            Attention(CHANNELS)
-            if pool == "attention"
-            else LpPool(CHANNELS, dim=1, order=ORDERS[pool], learn_order=learned)
-        )
+        if pool == "attention":
+            self.pool: nn.Module = Attention(CHANNELS)
+        else:
+            learned = pool == "learned"
+            self.pool = LpPool(CHANNELS, dim=1, order=ORDERS[pool], learn_order=learned)
         self.output = nn.Linear(CHANNELS, 1)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -116,13 +115,11 @@ class Bags:
             job.epoch(epoch + 1, self.epochs, {"loss": loss.item()}, {})
         with torch.no_grad():
             wrong = (net(x, mask) > 0) != (y > 0.5)
-        errors = [part.double().mean().item() for part in wrong.split([self.bags, self.tested])]
-        orders = net.pool.order.tolist() if isinstance(net.pool, LpPool) else []
         return {
-            "train_error": errors[0],
-            "test_error": errors[1],
+            "train_error": wrong[: self.bags].double().mean().item(),
+            "test_error": wrong[self.bags :].double().mean().item(),
             "loss": loss.item(),
-            "orders": orders if self.pool == "learned" else [],
+            "orders": orders(net)["pool"].tolist() if self.pool == "learned" else [],
         }
 
 
@@ -149,36 +146,35 @@ def drawn(rule: str, bags: int, generator: torch.Generator) -> tuple[Tensor, Ten
 
 def trials(scale: Scale) -> list[Trial]:
     """Every rule with every pooling, from several seeds."""
-    bags = {
-        "smoke": Bags("max", "mean", bags=100, tested=100, epochs=2),
-        "quick": Bags("max", "mean"),
-        "paper": Bags("max", "mean", bags=4000, epochs=30),
-    }[scale]
+    sizes: dict[Scale, tuple[dict[str, int], int]] = {
+        "smoke": ({"bags": 100, "tested": 100, "epochs": 2}, 1),
+        "quick": ({}, 3),
+        "paper": ({"bags": 4000, "epochs": 30}, 5),
+    }
+    size, seeds = sizes[scale]
     return [
-        Trial(replace(bags, rule=rule, pool=pool), seed)
+        Trial(Bags(rule, pool, **size), seed)
         for rule in RULES
         for pool in POOLS
-        for seed in range({"smoke": 1, "quick": 3, "paper": 5}[scale])
+        for seed in range(seeds)
     ]
 
 
 def section(results: Sequence[Result]) -> Section:
     """Test errors by rule and pooling, and the learned orders."""
     rows, sentences = [], []
-    for rule, decides in RULES.items():
-        found = {
-            pool: [r for r in results if (r.config.rule, r.config.pool) == (rule, pool)]
-            for pool in POOLS
-        }
-        found = {pool: some for pool, some in found.items() if some}
-        errors = {pool: [r.outcome["test_error"] for r in some] for pool, some in found.items()}
-        for pool, some in found.items():
+    for rule, found in grouped(results, lambda config: config.rule).items():
+        decides, errors = RULES[rule], {}
+        for pool, some in grouped(found, lambda config: config.pool).items():
+            errors[pool] = [r.outcome["test_error"] for r in some]
             train = [r.outcome["train_error"] for r in some]
-            orders = [p for r in some for p in r.outcome["orders"]]
-            quartiles = torch.tensor(orders or [0.0]).quantile(torch.tensor([0.25, 0.5, 0.75]))
-            shown = "{:.2f} ({:.2f} to {:.2f})".format(*quartiles[[1, 0, 2]].tolist())
+            every = torch.tensor([p for r in some for p in r.outcome["orders"]])
+            shown = ""
+            if len(every):
+                low, median, high = every.quantile(torch.tensor([0.25, 0.5, 0.75])).tolist()
+                shown = f"{median:.2f} ({low:.2f} to {high:.2f})"
             both = (spread(values, ".2%") for values in (errors[pool], train))
-            rows.append([decides, POOLS[pool], *both, shown if orders else ""])
+            rows.append([decides, POOLS[pool], *both, shown])
         if ours := errors.pop("learned", []):
             text = ", ".join(versus(compare(ours, e), POOLS[k]) for k, e in errors.items())
             mean = sum(ours) / len(ours)

@@ -27,10 +27,8 @@ def unit(
 ) -> geometry.Unit:
     """A unit of the library, seen as a shape."""
     layer = LpLinear(2, 1, len(filters), order=order, dtype=torch.float64)
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor(filters).unsqueeze(1))
-        assert layer.center is not None
-        layer.center.copy_(torch.tensor(centers).unsqueeze(1))
+    weights = {"weight": torch.tensor(filters), "center": torch.tensor(centers)}
+    layer.load_state_dict({k: w.unsqueeze(1) for k, w in weights.items()}, strict=False)
     return geometry.units(layer)[0]
 
 
@@ -70,21 +68,14 @@ def _draw_surface(fig: Figure, axes: Axes) -> None:
     (curve,) = drawn.curve(1.0)
     axes.plot(*curve.T, color=INK, lw=2)
     axes.plot(*drawn.center, "o", ms=5, color=INK)
-    axes.annotate(
-        "centre",
-        (drawn.center[0], drawn.center[1]),
-        (6, -12),
-        textcoords="offset points",
-        color=INK,
-    )
+    style: dict[str, Any] = {"textcoords": "offset points", "color": INK}
+    axes.annotate("centre", drawn.center.tolist(), (6, -12), **style)
     for i, axis in enumerate(drawn.axes, start=1):
         ends = drawn.meet(np.stack([axis, -axis]), 1.0)
         axes.plot(*ends.T, color=INK, lw=1)
-        axes.annotate(
-            f"$a_{i}$", (ends[0, 0], ends[0, 1]), (5, 5), textcoords="offset points", color=INK
-        )
-    x, y = curve[curve.sum(1).argmin()]
-    axes.annotate("$u = 1$", (x, y), (-4, -12), textcoords="offset points", color=INK, ha="right")
+        axes.annotate(f"$a_{i}$", ends[0].tolist(), (5, 5), **style)
+    lowest = curve[curve.sum(1).argmin()]
+    axes.annotate("$u = 1$", lowest.tolist(), (-4, -12), ha="right", **style)
     axes.set(aspect="equal", xlabel="input $x_1$", ylabel="input $x_2$", xlim=(-2, 2), ylim=(-2, 2))
     axes.set_title(f"the output of one unit, p = {ORDER:g}", fontsize=11)
 
@@ -94,17 +85,14 @@ def section(results: Sequence[Result]) -> Section:
     drawn = [unit(((1.0, 0.0), (0.0, 1.0)), (0.0, 0.0), p) for p in ORDERS]
     drawn.append(unit(FILTERS, CENTERS, ORDER))
     worst = max(float(abs(u(curve) - 1).max()) for u in drawn for curve in u.curve(1.0))
+    alt = (
+        "Left, superellipses of orders from 1, a diamond, to infinity, a square, which meet in "
+        "four points; right, the output of a unit of order 4 over its input, with its centre, its "
+        "two axes and the curve on which it has the value 1"
+    )
     return Section(
         f"Drawn with the unit itself: on the curves its value is 1, with an error of {worst:.0e}.",
-        pictures=[
-            Picture(
-                "fig1",
-                figure(),
-                "Left, superellipses of orders from 1, a diamond, to infinity, a square, which "
-                "meet in four points; right, the output of a unit of order 4 over its input, with "
-                "its centre, its two axes and the curve on which it has the value 1",
-            )
-        ],
+        pictures=[Picture("fig1", figure(), alt)],
     )
 
 

@@ -6,15 +6,14 @@ shows whether the findings depend on one curve.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 from lpunits.paper.experiments.plane import curve_net
 from lpunits.paper.report.figures import COLORS, NAMES, panels
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.report.summary import Headline, holds
 from lpunits.paper.training.trial import Result, Scale, Trial
 
@@ -40,19 +39,27 @@ def trials(scale: Scale) -> list[Trial]:
     ]
 
 
-Runs = dict[tuple[str, str, int], list[int]]  # set, kind and projections: the errors of each run
+Runs = dict[str, dict[int, list[int]]]  # kind and projections: the training errors of each run
+
+
+def _runs(results: Sequence[Result]) -> Runs:
+    kinds = grouped(results, lambda config: config.activation)
+    return {
+        kind: {
+            size: [r.outcome["train_errors"] for r in found]
+            for size, found in grouped(kinds[kind], lambda config: config.projections).items()
+        }
+        for kind in KINDS
+        if kind in kinds
+    }
 
 
 def section(results: Sequence[Result]) -> Section:
     """Failure rates, and the paper's statements about them one by one."""
-    runs: Runs = {}
-    for r in results:
-        key = (r.config.data, r.config.activation, r.config.projections)
-        runs.setdefault(key, []).append(r.outcome["train_errors"])
-    sets = [name for name in SETS if any(key[0] == name for key in runs)]
+    sets = {name: _runs(found) for name, found in grouped(results, lambda c: c.data).items()}
     picture = Picture(
         "fig4c",
-        figure(runs, sets),
+        figure(sets),
         "Failure rate against the number of projections, a line for each kind of unit",
         "Bands are 95 % confidence intervals (Wilson) of the failure rate.",
     )
@@ -61,23 +68,24 @@ def section(results: Sequence[Result]) -> Section:
         "in at least one, where L2 units do in none; all others, sigmoid units included, are not "
         "as efficient. All nets are trained by natural conjugate gradient."
     )
-    verdict = " ".join(f"On {SETS[name]}: {_verdict(runs, name)}" for name in sets)
-    tables = [_table(runs, name) for name in sets]
-    return Section(verdict, tables, [picture], [note], _headlines(runs))
+    verdict = " ".join(f"On {SETS[name]}: {_verdict(runs)}" for name, runs in sets.items())
+    tables = [_table(runs, SETS[name]) for name, runs in sets.items()]
+    summary = _headlines(sets.get("curve", {}), sets.get("teacher", {}))
+    return Section(verdict, tables, [picture], [note], summary)
 
 
-def _headlines(runs: Runs) -> list[Headline]:
+def _headlines(runs: Runs, second: Runs) -> list[Headline]:
     paper = {("lp", 6): "0 of 10", ("lp", 4): "fewer than 10 of 10", ("l2", 4): "10 of 10"}
     rows = []
     for (kind, size), claimed in paper.items():
-        if errors := runs.get(("curve", kind, size)):
+        if errors := runs.get(kind, {}).get(size):
             failed, count = failures(errors), len(errors)
             agrees = {"0": failed == 0, "f": failed < count, "1": failed == count}[claimed[0]]
             what = f"Fig. 4c: runs that fail with {size} {NAMES[kind]} projections"
             why = f"median of {statistics.median(errors):g} training errors"
             rows.append(Headline(what, claimed, f"{failed} of {count}", holds(agrees), why))
-    if both := _sigmoid_and_lp(runs, "curve"):
-        other = _sigmoid_and_lp(runs, "teacher")
+    if both := _sigmoid_and_lp(runs):
+        other = _sigmoid_and_lp(second)
         why = f"over all sizes; on a second dataset {other[0]} and {other[1]}" if other else ""
         ours = f"{both[0]} and {both[1]} failures"
         what = "Fig. 4c: sigmoid units fail more often than Lp units"
@@ -85,14 +93,13 @@ def _headlines(runs: Runs) -> list[Headline]:
     return rows
 
 
-def _sigmoid_and_lp(runs: Runs, data: str) -> tuple[int, int] | None:
+def _sigmoid_and_lp(runs: Runs) -> tuple[int, int] | None:
     """How often sigmoid and Lp units fail, over the sizes of Lp units."""
-    sizes = [size for d, kind, size in runs if (d, kind) == (data, "lp")]
-    found = [
-        [failures(runs[data, kind, size]) for size in sizes if (data, kind, size) in runs]
-        for kind in ("sigmoid", "lp")
-    ]
-    return (sum(found[0]), sum(found[1])) if all(found) else None
+    lp = runs.get("lp", {})
+    sigmoid = {size: errors for size, errors in runs.get("sigmoid", {}).items() if size in lp}
+    if not sigmoid:
+        return None
+    return sum(map(failures, sigmoid.values())), sum(map(failures, lp.values()))
 
 
 def failures(errors: Sequence[int]) -> int:
@@ -100,83 +107,65 @@ def failures(errors: Sequence[int]) -> int:
     return sum(e > 0 for e in errors)
 
 
-def needed(runs: Runs, data: str, kind: str) -> int | None:
-    """The number of projections from which on no run fails, if there is one."""
-    sizes = sorted(size for d, k, size in runs if (d, k) == (data, kind))
-    enough = None
-    for size in reversed(sizes):
-        if failures(runs[data, kind, size]):
-            break
-        enough = size
-    return enough
-
-
-def _verdict(runs: Runs, data: str) -> str:
+def _verdict(runs: Runs) -> str:
     """What was found, in sentences."""
-    wanted = [("lp", 6), ("lp", 4), ("l2", 4)]
     clauses = [
         f"{failures(errors)} of {len(errors)} runs fail with {size} {NAMES[kind]} projections"
-        for kind, size in wanted
-        if (errors := runs.get((data, kind, size)))
+        for kind, size in [("lp", 6), ("lp", 4), ("l2", 4)]
+        if (errors := runs.get(kind, {}).get(size))
     ]
     enough = []
-    for kind in KINDS:
-        if sizes := [size for d, k, size in runs if (d, k) == (data, kind)]:
-            least = needed(runs, data, kind) or f"none up to {max(sizes)}"
-            enough.append(f"{NAMES[kind]} {least}")
+    for kind, sizes in runs.items():
+        fail = max((size for size, errors in sizes.items() if failures(errors)), default=0)
+        least = min((size for size in sizes if size > fail), default=f"none up to {fail}")
+        enough.append(f"{NAMES[kind]} {least}")
     sentences = [f"{'; '.join(clauses)}."] if clauses else []
     sentences.append(f"The fewest projections from which on no run fails: {', '.join(enough)}.")
-    if both := _sigmoid_and_lp(runs, data):
+    if both := _sigmoid_and_lp(runs):
         agrees = "more often than Lp units, as" if both[0] > both[1] else "no more often, unlike"
         counts = f"{both[0]} and {both[1]} failures"
         sentences.append(f"Sigmoid units fail {agrees} in the paper ({counts} over all sizes).")
     return " ".join(sentences)
 
 
-def _table(runs: Runs, data: str) -> Table:
-    sizes = sorted({size for d, _, size in runs if d == data})
-    rows = []
-    for kind in KINDS:
-        cells = [NAMES[kind]]
-        for size in sizes:
-            errors = runs.get((data, kind, size), [])
-            median = f"{statistics.median(errors):g}" if errors else ""
-            cells.append(f"{failures(errors)}/{len(errors)} ({median})" if errors else "")
-        if any(cells[1:]):
-            rows.append(cells)
-    caption = f"{SETS[data].capitalize()}: runs that fail (median training errors), by projections."
+def _table(runs: Runs, title: str) -> Table:
+    sizes = sorted({size for found in runs.values() for size in found})
+    rows = [
+        [
+            NAMES[kind],
+            *(
+                f"{failures(e)}/{len(e)} ({statistics.median(e):g})" if (e := found.get(s)) else ""
+                for s in sizes
+            ),
+        ]
+        for kind, found in runs.items()
+    ]
+    caption = f"{title.capitalize()}: runs that fail (median training errors), by projections."
     return Table(["", *map(str, sizes)], rows, caption)
 
 
 MARKERS = {"lp": "o", "l2": "D", "maxout": "*", "relu": ">", "sigmoid": "<"}  # the paper's
 
 
-def figure(runs: Runs, sets: Sequence[str]) -> Figure:
+def figure(sets: Mapping[str, Runs]) -> Figure:
     """A panel per dataset, a line with its band per kind."""
     fig, drawn = panels(1, len(sets), 5.2, 4.1, share="y")
-    for axes, name in zip(drawn, sets, strict=True):
-        _draw(axes, runs, name)
+    for axes, (name, runs) in zip(drawn, sets.items(), strict=True):
+        for kind, found in runs.items():
+            counts = [(failures(errors), len(errors)) for errors in found.values()]
+            rates = [failed / total for failed, total in counts]
+            bands = [binomtest(*count).proportion_ci(method="wilson") for count in counts]
+            low, high = [band.low for band in bands], [band.high for band in bands]
+            sizes, color = list(found), COLORS[kind]
+            axes.fill_between(sizes, low, high, color=color, alpha=0.13, lw=0)
+            axes.plot(sizes, rates, color=color, marker=MARKERS[kind], lw=2, label=NAMES[kind])
+        axes.set_xticks(sorted({size for found in runs.values() for size in found}))
         axes.set(title=SETS[name], xlabel="projections", ylim=(-0.03, 1.03))
     drawn[0].set_ylabel("runs that fail")
     drawn[0].yaxis.set_major_formatter("{x:.0%}")
     legend = dict(zip(*reversed(drawn[0].get_legend_handles_labels()), strict=True))
     fig.legend(legend.values(), legend, loc="outside upper center", ncols=5, frameon=False)
     return fig
-
-
-def _draw(axes: Axes, runs: Runs, data: str) -> None:
-    for kind in KINDS:
-        sizes = sorted(size for d, k, size in runs if (d, k) == (data, kind))
-        if not sizes:
-            continue
-        counts = [(failures(runs[data, kind, s]), len(runs[data, kind, s])) for s in sizes]
-        rates = [failed / total for failed, total in counts]
-        bands = [binomtest(*count).proportion_ci(method="wilson") for count in counts]
-        low, high = [band.low for band in bands], [band.high for band in bands]
-        color = COLORS[kind]
-        axes.fill_between(sizes, low, high, color=color, alpha=0.13, lw=0)
-        axes.plot(sizes, rates, color=color, marker=MARKERS[kind], lw=2, label=NAMES[kind])
-    axes.set_xticks(sorted({size for d, _, size in runs if d == data}))
 
 
 EXPERIMENT = Experiment(

@@ -1,9 +1,8 @@
 """Beyond the paper: graphs whose targets are power means. Does a learned order find the order?"""
 
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,13 +11,13 @@ from torch import Tensor, nn
 
 from lpunits import SegmentLpPool, param_groups, segment_lp_pool
 from lpunits.paper.report.figures import COLORS, panels
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.statistics import compare, spread, versus
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale, Trial, check_choice
 
 POOLS = {"learned": "learned p", "mean": "mean (p = 1)", "max": "max (p = ∞)"}
-STEPS = {"neighbours": "over the neighbours", "nodes": "over the nodes"}
+STEPS = ("over the neighbours", "over the nodes")
 CHANNELS, HIDDEN = 4, 32
 LOWEST, HIGHEST = -3.0, 6.0  # of the orders that are to be found
 NOISE = 0.01  # standard deviation, relative to that of the targets
@@ -149,28 +148,18 @@ class Graphs:
 
 def trials(scale: Scale) -> list[Trial]:
     """Every pooling, from several seeds."""
-    graphs = {
-        "smoke": Graphs("mean", graphs=20, steps=3),
-        "quick": Graphs("mean"),
-        "paper": Graphs("mean", graphs=500, steps=600),
-    }[scale]
-    seeds = {"smoke": 1, "quick": 3, "paper": 5}[scale]
-    return [Trial(replace(graphs, pool=pool), seed) for pool in POOLS for seed in range(seeds)]
-
-
-def distances(results: Sequence[Result], step: int) -> list[float]:
-    """How far the found orders of one of the two poolings are from the true ones."""
-    return [
-        abs(found - true)
-        for r in results
-        for found, true in zip(r.outcome["found"][step], r.outcome["true"][step], strict=True)
-    ]
+    sizes: dict[Scale, tuple[dict[str, int], int]] = {
+        "smoke": ({"graphs": 20, "steps": 3}, 1),
+        "quick": ({}, 3),
+        "paper": ({"graphs": 500, "steps": 600}, 5),
+    }
+    size, seeds = sizes[scale]
+    return [Trial(Graphs(pool, **size), seed) for pool in POOLS for seed in range(seeds)]
 
 
 def section(results: Sequence[Result]) -> Section:
     """Errors by pooling, and the orders that were found beside the true ones."""
-    kinds = {pool: [r for r in results if r.config.pool == pool] for pool in POOLS}
-    kinds = {pool: some for pool, some in kinds.items() if some}
+    kinds = grouped(results, lambda config: config.pool)
     errors = {pool: [r.outcome["test_error"] for r in some] for pool, some in kinds.items()}
     rows = [
         [POOLS[pool], str(kinds[pool][0].outcome["parameters"]), spread(e, ".2%")]
@@ -179,30 +168,27 @@ def section(results: Sequence[Result]) -> Section:
     tables = [Table(["pooling", "parameters", "test error, relative"], rows)]
     if not (ours := kinds.get("learned", [])):
         return Section("The learned order has not been run.", tables)
-    away = [distances(ours, step) for step in range(len(STEPS))]
-    medians = " and ".join(
-        f"{statistics.median(d):.3f} {where}" for d, where in zip(away, STEPS.values(), strict=True)
-    )
-    every = [d for some in away for d in some]
-    near = sum(d < 0.1 for d in every)
+    true, found = (torch.tensor([r.outcome[k] for r in ours]) for k in ("true", "found"))
+    away = (found - true).abs()  # runs, steps, channels
+    medians = [f"{some.quantile(0.5):.3f} {STEPS[i]}" for i, some in enumerate(away.unbind(1))]
     learned = errors.pop("learned")
     sentences = [
-        f"Of {len(every)} orders, {near} are found within 0.1; the median distance is {medians}.",
+        f"Of {away.numel()} orders, {int((away < 0.1).sum())} are found within 0.1; the median "
+        f"distance is {' and '.join(medians)}.",
         *(
             f"Its error is {versus(compare(learned, e), f'that of {POOLS[pool]}')}."
             for pool, e in errors.items()
         ),
     ]
     alt = "Learned orders against true orders, a panel for each of the two poolings"
-    return Section(
-        " ".join(sentences), tables, [Picture("graphs", figure(ours), alt, "All seeds.")]
-    )
+    picture = Picture("graphs", figure(ours), alt, "All seeds.")
+    return Section(" ".join(sentences), tables, [picture])
 
 
 def figure(results: Sequence[Result]) -> Figure:
     """Found orders against true ones."""
     fig, drawn = panels(1, len(STEPS), 3, 3)
-    for step, (axes, where) in enumerate(zip(drawn, STEPS.values(), strict=True)):
+    for step, (axes, where) in enumerate(zip(drawn, STEPS, strict=True)):
         axes.axline((0, 0), slope=1, color="gray", lw=1)
         for r in results:
             axes.plot(r.outcome["true"][step], r.outcome["found"][step], "o", color=COLORS["lp"])

@@ -4,14 +4,13 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from scipy.stats import t as student
 
 from lpunits.paper.experiments import fixed_p, gem, modern, table2
 from lpunits.paper.report.figures import NAMES
 from lpunits.paper.report.outcomes import test_error, title
-from lpunits.paper.report.section import Experiment, Section, Table
+from lpunits.paper.report.section import Experiment, Section, Table, grouped
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.networks import Convolutional, FeedForward
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -27,31 +26,24 @@ def trials(scale: Scale) -> list[Trial]:
 
 def section(results: Sequence[Result]) -> Section:
     """The difference that learning makes, seed by seed."""
-    groups: dict[Any, dict[str, dict[int, float]]] = {}
-    for r in results:
-        kinds = groups.setdefault(_net(r.config), {})
-        kinds.setdefault(_kind(r.config), {})[r.trial.seed] = test_error(r)
     rows: list[list[str]] = []
     judgements: dict[str, list[str]] = {}
-    for net, errors in groups.items():
+    for net, found in grouped(results, _net).items():
+        name = f"{title(net)}, {_describe(net)}"
+        errors = {
+            kind: {r.trial.seed: test_error(r) for r in some}
+            for kind, some in grouped(found, _kind).items()
+        }
         learned = errors.pop(gem.LEARNED, {})
         for kind, fixed in errors.items():
             seeds = sorted(learned.keys() & fixed.keys())
             if not seeds:
                 continue
             differences = [learned[seed] - fixed[seed] for seed in seeds]
+            means = (statistics.fmean(some[s] for s in seeds) for some in (learned, fixed))
+            difference = spread([100 * d for d in differences], "+.2f").replace("± +", "± ")
             verdict = effect(differences)
-            name = f"{title(net)}, {_describe(net)}"
-            rows.append(
-                [
-                    name,
-                    kind,
-                    f"{statistics.fmean(learned[seed] for seed in seeds):.2%}",
-                    f"{statistics.fmean(fixed[seed] for seed in seeds):.2%}",
-                    spread([100 * d for d in differences], "+.2f").replace("± +", "± "),
-                    verdict,
-                ]
-            )
+            rows.append([name, kind, *(f"{mean:.2%}" for mean in means), difference, verdict])
             judgements.setdefault(verdict, []).append(f"{name}, against {kind}")
     if not rows:
         return Section("No net has been trained both with learned orders and without them so far.")

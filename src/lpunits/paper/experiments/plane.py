@@ -52,6 +52,8 @@ class Plane:
     steps: int = 200
     loss: float = -1.0
 
+    multiplications = 0  # the net is so small that one thread is fastest
+
     @property
     def label(self) -> str:
         """A short description."""
@@ -61,10 +63,8 @@ class Plane:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Its dataset."""
+        """The one dataset."""
         return (self.data,)
-
-    multiplications = 0  # the net is so small that one thread is fastest
 
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """Errors, orders and weights after training."""
@@ -129,7 +129,8 @@ def curve_net(
 def trained(result: Result) -> MLP:
     """The net of a record."""
     net: MLP = result.config.net()
-    saved = {name: torch.tensor(value) for name, value in result.outcome["net"].items()}
+    weights: dict[str, Any] = result.outcome["net"]
+    saved = {name: torch.tensor(value, dtype=torch.float64) for name, value in weights.items()}
     net.load_state_dict(saved, strict=False)  # fixed orders are in the config
     return net
 

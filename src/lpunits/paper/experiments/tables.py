@@ -2,7 +2,7 @@
 
 import statistics
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -14,7 +14,7 @@ from matplotlib.ticker import NullFormatter
 
 from lpunits.paper import data
 from lpunits.paper.report.figures import COLORS, NAMES, panels
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.statistics import compare, spread
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale, Trial, check_at_least, check_choice
@@ -33,6 +33,17 @@ TABLES = {  # whether the targets are classes
     "Friedman 3": False,
     "covertype": True,
 }
+GENERATED: dict[str, tuple[str, dict[str, Any]]] = {  # by which function of scikit-learn
+    "Gaussian quantiles": ("make_gaussian_quantiles", {"n_features": 8, "n_classes": 3}),
+    "Hastie 10.2": ("make_hastie_10_2", {}),
+    "clusters": (
+        "make_classification",
+        {"n_features": 20, "n_informative": 8, "n_classes": 4, "flip_y": 0.05},
+    ),
+    "Friedman 1": ("make_friedman1", {"noise": 1.0}),
+    "Friedman 2": ("make_friedman2", {"noise": 100.0}),
+    "Friedman 3": ("make_friedman3", {"noise": 0.1}),
+}
 OURS = ("lp", "relu", "maxout")
 MODELS = {
     **{name: NAMES[name] for name in OURS},
@@ -47,20 +58,10 @@ def table(name: str, rows: int, seed: int) -> Arrays:
     """Inputs and targets: a random part of a table that comes with scikit-learn, or generated."""
     from sklearn import datasets as ready
 
-    generated: Mapping[str, Callable[[], Arrays]] = {
-        "Gaussian quantiles": lambda: ready.make_gaussian_quantiles(
-            n_samples=rows, n_features=8, n_classes=3, random_state=seed
-        ),
-        "Hastie 10.2": lambda: ready.make_hastie_10_2(rows, random_state=seed),
-        "clusters": lambda: ready.make_classification(
-            rows, 20, n_informative=8, n_classes=4, flip_y=0.05, random_state=seed
-        ),
-        "Friedman 1": lambda: ready.make_friedman1(rows, noise=1.0, random_state=seed),
-        "Friedman 2": lambda: ready.make_friedman2(rows, noise=100.0, random_state=seed),
-        "Friedman 3": lambda: ready.make_friedman3(rows, noise=0.1, random_state=seed),
-    }
-    if name in generated:
-        return generated[name]()
+    if name in GENERATED:
+        make, options = GENERATED[name]
+        made: Arrays = getattr(ready, make)(n_samples=rows, random_state=seed, **options)
+        return made
     if name == "covertype":
         train = data.load("covertype", components=None).train
         X, y = np.asarray(train.features), np.asarray(train.targets)
@@ -205,26 +206,21 @@ def trials(scale: Scale) -> list[Trial]:
         "quick": Tabular("wine", "lp"),
         "paper": Tabular("wine", "lp", rows=1000, trials=5, epochs=40, trees=100),
     }[scale]
-    left_out = () if scale == "paper" else ("covertype",)
-    names = [name for name in TABLES if name not in left_out]
-    names = ["wine", "Friedman 1"] if scale == "smoke" else names
+    quick = [name for name in TABLES if name != "covertype"]
+    names = {"smoke": ["wine", "Friedman 1"], "quick": quick, "paper": list(TABLES)}[scale]
     return [Trial(replace(config, table=name, model=m), 0) for name in names for m in MODELS]
 
 
 def section(results: Sequence[Result]) -> Section:
     """The errors of all models on all tables, and their ranks on those where all were run."""
-    errors: dict[str, dict[str, list[float]]] = {}
-    for r in results:
-        errors.setdefault(r.config.table, {})[r.config.model] = r.outcome["errors"]
-    shapes = {r.config.table: r.outcome for r in results}
-    models = [m for m in MODELS if any(m in some for some in errors.values())]
-    rows = [
-        [
-            f"{name} ({shapes[name]['rows']:,} x {shapes[name]['columns']})",
-            *(spread(some[m], ".2%").partition(" (n")[0] if m in some else "" for m in models),
-        ]
-        for name, some in errors.items()
-    ]
+    models = [m for m in MODELS if any(r.config.model == m for r in results)]
+    errors, rows = {}, []
+    for name, found in grouped(results, lambda config: config.table).items():
+        size = "{rows:,} x {columns}".format(**found[0].outcome)
+        some = {r.config.model: r.outcome["errors"] for r in found}
+        shown = {m: spread(e, ".2%").partition(" (n")[0] for m, e in some.items()}
+        rows.append([f"{name} ({size})", *(shown.get(m, "") for m in models)])
+        errors[name] = some
     complete = {name: some for name, some in errors.items() if set(some) == set(models)}
     caption = (
         "Test error over five folds, mean ± standard deviation: the part of wrong classes, or "
@@ -239,12 +235,12 @@ def section(results: Sequence[Result]) -> Section:
     order = sorted(models, key=lambda m: ranks[m])
     places = ", ".join(f"{MODELS[m]} {ranks[m]:.2f}" for m in order)
     counts = [against(complete, m) for m in models if m != "lp"]
-    verdict = (
-        f"Mean ranks over {len(complete)} tables, the best first: {places}. {' '.join(counts)}"
-    )
+    first = f"Mean ranks over {len(complete)} tables, the best first: {places}."
     alt = "The error of each model on each table, relative to the best of them"
     picture = Picture("tables", figure(complete, models), alt, "1 is the best model of a table.")
-    return Section(verdict, tables, [picture], NOTES, details=[chosen_defaults(results)])
+    return Section(
+        " ".join([first, *counts]), tables, [picture], NOTES, details=[chosen_defaults(results)]
+    )
 
 
 NOTES = (
@@ -277,12 +273,10 @@ def mean_ranks(
 def against(errors: Mapping[str, Mapping[str, Sequence[float]]], model: str) -> str:
     """On how many tables the error of Lp is lower than that of another model."""
     found = [compare(some["lp"], some[model]) for some in errors.values()]
-    lower, higher = found.count("lower"), found.count("higher")
-    level = len(found) - lower - higher
+    counts = (found.count(how) for how in ("lower", "higher", "not significantly different"))
     return (
-        f"Against {MODELS[model]}, Lp's error is lower on {lower}, higher on {higher} and not "
-        f"significantly different on {level}."
-    )
+        "Against {}, Lp's error is lower on {}, higher on {} and not significantly different on {}."
+    ).format(MODELS[model], *counts)
 
 
 def chosen_defaults(results: Sequence[Result]) -> Table:
@@ -303,9 +297,8 @@ def figure(errors: Mapping[str, Mapping[str, Sequence[float]]], models: Sequence
         means = [statistics.fmean(some[model]) for some in errors.values()]
         best = [min(map(statistics.fmean, some.values())) for some in errors.values()]
         relative = [(m + 1e-3) / (b + 1e-3) for m, b in zip(means, best, strict=True)]
-        rows = np.arange(len(errors)) + 0.12 * (
-            place - (len(models) - 1) / 2
-        )  # equal ones are visible
+        apart = 0.12 * (place - (len(models) - 1) / 2)  # so that equal ones are visible
+        rows = np.arange(len(errors)) + apart
         axes.plot(relative, rows, "o", ms=5, color=MODEL_COLORS[model], label=MODELS[model])
     axes.set(xscale="log", xlabel="error relative to the best")
     axes.set_yticks(range(len(errors)), list(errors))

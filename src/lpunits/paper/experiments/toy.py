@@ -8,7 +8,8 @@ starts the one with the lowest training loss is taken.
 """
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lpunits import MLP, geometry, lp_pool
-from lpunits.paper.experiments.plane import POINTS
+from lpunits.paper.experiments.plane import POINTS, trained
 from lpunits.paper.report.figures import QUIET, panels
-from lpunits.paper.report.section import Experiment, Picture, Section, Table
+from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -39,36 +40,31 @@ class Toy:
     start_order: float = 2.0
     iterations: int = 200
 
+    datasets = ()
+    multiplications = 0  # the net is so small that one thread is fastest
+
     @property
     def label(self) -> str:
-        """A short description."""
+        """The order that is to be found."""
         return f"a norm of order {self.order:g}"
-
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """None: it makes its own data."""
-        return ()
-
-    multiplications = 0  # the net is so small that one thread is fastest
 
     def run(self, seed: int, job: Job) -> dict[str, Any]:
         """The best of several random starts on one dataset."""
         x, y = self.data(seed)
-        nets, losses = [], []
+        best, lowest = None, math.inf
         for start in range(self.starts):
             loss, net = self.fit(x[: self.points], y[: self.points], start)
-            nets.append(net)
-            losses.append(loss if math.isfinite(loss) else math.inf)
-            job.epoch(start + 1, self.starts, {"lowest_loss": min(losses)})
-        best = losses.index(min(losses))
-        if math.isinf(losses[best]):
+            if loss < lowest:
+                best, lowest = net, loss
+            job.epoch(start + 1, self.starts, {"lowest_loss": lowest})
+        if best is None:
             return {"diverged": f"no loss was finite, in {self.starts} starts"}
-        wrong = nets[best](x).argmax(1) != y
+        wrong = best(x).argmax(1) != y
         return {
-            "learned_order": nets[best][0].order.item(),
+            "learned_order": best[0].order.item(),
             "train_errors": int(wrong[: self.points].sum()),
             "test_error": wrong[self.points :].double().mean().item(),
-            "net": {name: value.tolist() for name, value in nets[best].state_dict().items()},
+            "net": {name: value.tolist() for name, value in best.state_dict().items()},
         }
 
     def data(self, seed: int) -> tuple[Tensor, Tensor]:
@@ -102,8 +98,8 @@ class Toy:
 
     def net(self) -> MLP:
         """One Lp unit, two filters, two classes."""
-        start: dict[str, Any] = {"order": self.start_order, "start": "zero"}  # as in the paper
-        return MLP(2, [1], 2, filters=2, dtype=torch.float64, **start)
+        paper: dict[str, Any] = {"order": self.start_order, "start": "zero"}
+        return MLP(2, [1], 2, filters=2, dtype=torch.float64, **paper)
 
 
 def trials(scale: Scale) -> list[Trial]:
@@ -116,17 +112,17 @@ def trials(scale: Scale) -> list[Trial]:
 
 def section(results: Sequence[Result]) -> Section:
     """Learned orders beside the true ones."""
-    orders = sorted({r.config.order for r in results})
-    rows, off = [], {}
-    for order in orders:
-        found = [r.outcome for r in results if r.config.order == order]
-        learned = [o["learned_order"] for o in found]
-        off[order] = abs(sum(learned) / len(learned) / order - 1)
-        errors = [o["test_error"] for o in found]
-        mistakes = " ".join(str(o["train_errors"]) for o in found)
-        rows.append([f"{order:g}", spread(learned), mistakes, spread(errors, ".2%")])
+    groups, rows, off = grouped(results, lambda config: config.order), [], {}
+    for order, found in groups.items():
+        learned, mistakes, errors = (
+            [r.outcome[name] for r in found]
+            for name in ("learned_order", "train_errors", "test_error")
+        )
+        off[order] = abs(statistics.fmean(learned) / order - 1)
+        numbers = spread(learned), " ".join(map(str, mistakes)), spread(errors, ".2%")
+        rows.append([f"{order:g}", *numbers])
     far = max(off, key=lambda order: off[order])
-    close = [order for order in orders if off[order] < 0.1]
+    close = sum(distance < 0.1 for distance in off.values())
     config = results[0].config
     note = (
         f"The best of {config.starts} random starts by training loss, on {config.points:,} points; "
@@ -135,28 +131,21 @@ def section(results: Sequence[Result]) -> Section:
     head = ["true order", "learned order", "training errors", "test error"]
     alt = "Datasets, each with the boundary that one Lp unit learned"
     return Section(
-        f"For {len(close)} of {len(orders)} orders the mean learned order is within 10 % of the "
-        f"true one. The largest deviation, {off[far]:.0%}, is at p = {far:g}.",
+        f"For {close} of {len(off)} orders the mean learned order is within 10 % of the true one. "
+        f"The largest deviation, {off[far]:.0%}, is at p = {far:g}.",
         [Table(head, rows)],
-        [Picture("toy", figure(results, orders), alt)],
+        [Picture("toy", figure(groups), alt)],
         [note],
     )
 
 
-def figure(results: Sequence[Result], orders: Sequence[float]) -> Figure:
+def figure(groups: Mapping[float, Sequence[Result]]) -> Figure:
     """One panel per order: the data, and the learned boundary."""
-    fig, drawn = panels(1, len(orders), 2.75, 3.2, frame=True)
-    grid = torch.linspace(-1.5, 1.5, 301, dtype=torch.float64)
-    xy = torch.cartesian_prod(grid, grid)
-    for axes, order in zip(drawn, orders, strict=True):
-        result = next(r for r in results if r.config.order == order)
+    fig, drawn = panels(1, len(groups), 2.75, 3.2, frame=True)
+    for axes, (order, (result, *_)) in zip(drawn, groups.items(), strict=True):
         x, y = result.config.data(result.trial.seed)
         geometry.draw_points(axes, x, y, POINTS[:2], 500)
-        net = result.config.net()
-        saved = result.outcome["net"]
-        net.load_state_dict({k: torch.tensor(v, dtype=torch.float64) for k, v in saved.items()})
-        score = (net(xy) @ torch.tensor([-1.0, 1.0]).double()).detach().reshape(301, 301)
-        axes.contour(grid.numpy(), grid.numpy(), score.T.numpy(), [0], colors="black")
+        geometry.draw_boundary(axes, trained(result), (-1.5, 1.5, -1.5, 1.5))
         axes.set(aspect="equal", xticks=[], yticks=[])
         axes.spines[:].set_color(QUIET)
         learned = result.outcome["learned_order"]
