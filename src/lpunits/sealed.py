@@ -16,10 +16,12 @@ lpunits.sealed.DamagedError: ...model.safetensors: damaged: its checksum is wron
 """
 
 import json
+import textwrap
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from safetensors import SafetensorError
 from safetensors.torch import load
@@ -28,6 +30,7 @@ from torch import Tensor
 
 from lpunits.files import write_atomically
 
+T = TypeVar("T")
 NAME, BLANK = b'\\"sha256\\": \\"', b"0" * 64  # the name as JSON within JSON has it
 
 
@@ -65,3 +68,48 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise DamagedError(f"{path}: damaged: it is not a file that lpunits has written") from e
     return tensors, facts
+
+
+def made(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass of facts from a file. Facts of other types than its fields are a ValueError.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Unit:
+    ...     name: str
+    ...     orders: tuple[float, ...]
+    >>> made(Unit, {"name": "first", "orders": [1, 2.5]})
+    Unit(name='first', orders=(1, 2.5))
+    >>> made(Unit, {"name": "first", "orders": "many"})
+    Traceback (most recent call last):
+    ValueError: orders must be tuple[float, ...], got 'many'
+    """
+    hints, found = get_type_hints(kind), {}
+    for name, value in dict(values).items():
+        if name not in hints or not _is_a(value, hints[name]):
+            kind_of = hints.get(name, "left out")
+            wanted = kind_of.__name__ if isinstance(kind_of, type) else kind_of
+            raise ValueError(f"{name} must be {wanted}, got {value!r:.50}")
+        found[name] = tuple(value) if get_origin(hints[name]) is tuple else value
+    return kind(**found)
+
+
+def reason(error: BaseException) -> str:
+    r"""The message of an error as one short line: a file may have chosen the words.
+
+    >>> reason(ValueError("two\nlines")), reason(KeyError())
+    ('two lines', 'KeyError')
+    """
+    plain = "".join(c if c.isprintable() else " " for c in str(error))
+    return textwrap.shorten(plain, 300, placeholder=" ...") or type(error).__name__
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON has a type; a list is a tuple, too."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) in (tuple, list):
+        return isinstance(value, list) and all(_is_a(v, get_args(hint)[0]) for v in value)
+    if isinstance(hint, UnionType):
+        return any(_is_a(value, each) for each in get_args(hint))
+    return type(value) in ((int, float) if hint is float else (hint,))

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.io import savemat
 
-DIGITS = "9" * 10_000
-DEEP = "[" * 100_000
+from hostile.models import DEEP, DIGITS, ESTIMATORS, FOLDERS, MODELS
 
 # ---------------------------------------------------------------- anything
 
@@ -114,68 +113,6 @@ FINDINGS = {
     "latin-1": lambda: b"## caf\xe9\n\n- a\n",
 }
 
-# ---------------------------------------------------------------- safetensors: models, checkpoints
-
-
-def safetensors(header: object, body: bytes = b"", size: int | None = None) -> bytes:
-    """A safetensors file with this header, which may be text already."""
-    text = (header if isinstance(header, str) else json.dumps(header)).encode()
-    return struct.pack("<Q", len(text) if size is None else size) + text + body
-
-
-def sealed(facts: object) -> bytes:
-    """A model or checkpoint with a right checksum, whoever made it."""
-    from hashlib import sha256
-
-    from lpunits.sealed import BLANK
-
-    text = facts if isinstance(facts, str) else json.dumps(facts)
-    text = '{"sha256": "' + BLANK.decode() + '", "facts": ' + text + "}"
-    if isinstance(facts, dict):
-        text = json.dumps({"sha256": BLANK.decode(), **facts})
-    one = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
-    data = safetensors({"__metadata__": {"json": text}, "weight": one}, bytes(4))
-    return data.replace(BLANK, sha256(data).hexdigest().encode(), 1)
-
-
-def about(**changes: object) -> dict[str, object]:
-    """The facts of a model of music."""
-    return {"kind": "Music", "config": {"data": "chords"}, "seed": 0} | changes
-
-
-MODELS = {
-    "header is a list": lambda: safetensors([1, 2]),
-    "header is deep": lambda: safetensors(DEEP),
-    "header of 10,000 digits": lambda: safetensors('{"a":' + DIGITS + "}"),
-    "header longer than the file": lambda: safetensors({}, size=2**62),
-    "negative offsets": lambda: safetensors(
-        {"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}
-    ),
-    "shape overflows": lambda: safetensors(
-        {"a": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]}}, bytes(4)
-    ),
-    "no facts": lambda: safetensors({"__metadata__": {}}),
-    "facts are a list": lambda: sealed([1, 2]),
-    "facts are deep": lambda: sealed(DEEP),
-    "facts of 10,000 digits": lambda: sealed(DIGITS),
-    "config is a list": lambda: sealed(about(config=[1, 2])),
-    "config is null": lambda: sealed(about(config=None)),
-    "config is a text": lambda: sealed(about(config="data")),
-    "unknown setting": lambda: sealed(about(config={"data": "chords", "os.system": "ls"})),
-    "kind is a list": lambda: sealed(about(kind=[])),
-    "kind is unknown": lambda: sealed(about(kind="Popen")),
-    "no kind": lambda: sealed({"config": {}}),
-    **{
-        f"hidden is {json.dumps(value)[:12]}": lambda value=value: sealed(
-            about(config={"data": "chords", "hidden": value})
-        )
-        for value in (None, "many", [], [1, 2], {}, -1, 0, 2.5, 10**9, 10**30, True)
-    },
-    "state is a list": lambda: sealed({"of": {}, "parts": {}, "state": []}),
-    "parts are a list": lambda: sealed({"of": {}, "parts": [], "state": {}}),
-    "no parts": lambda: sealed({"of": {}}),
-}
-
 # ---------------------------------------------------------------- MIDI
 
 
@@ -211,7 +148,7 @@ MIDI = {
 # ---------------------------------------------------------------- CSV
 
 
-TABLE = b"a,b,target\n1,2,0\n3,4,1\n"
+TABLE = b"a,b,target\n" + b"1,2,0\n3,4,1\n" * 12
 CSV = {
     "no rows": lambda: b"a,b,target\n",
     "no header": lambda: b"\n\n\n",
@@ -392,6 +329,8 @@ FILES = {
     "outcomes": OUTCOMES,
     "findings": FINDINGS,
     "models": MODELS,
+    "estimators": ESTIMATORS,
+    "folders": FOLDERS,
     "midi": MIDI,
     "csv": CSV,
     "idx": IDX,

@@ -3,8 +3,12 @@
 A new reader joins by one line of READERS, a new file by one line of corpus.py.
 """
 
+import hashlib
+import json
+import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +18,12 @@ pytest.importorskip("optuna", reason="needs lpunits[paper]")
 
 import torch
 
+from hostile import models as models_of_networks
 from hostile.corpus import FILES
+from lpunits import sealed, sklearn
 from lpunits.paper.data import covertype, fer2013, midi, mnist, music, sources, tfd
+from lpunits.paper.fitting import folder, reading
+from lpunits.paper.fitting.fit import prepare
 from lpunits.paper.report.parts import collect
 from lpunits.paper.report.section import Experiment, Section
 from lpunits.paper.search.claims import shared
@@ -81,6 +89,41 @@ def kept(path: Path) -> None:
     raise ValueError(f"{path}: made again")
 
 
+@cache
+def saved(kind: type) -> bytes:
+    """The file of an estimator for two columns."""
+    x = torch.rand(20, 2, dtype=torch.float64).numpy()
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "weights"
+        kind((2,), max_iter=1).fit(x, x[:, 0] > x[0].min()).save(path)
+        return path.read_bytes()
+
+
+def changed(path: Path) -> None:
+    """An estimator that is right but for the facts that the file changes."""
+    changes = json.loads(path.read_bytes())
+    path.write_bytes(saved(sklearn.LpClassifier))
+    tensors, facts = sealed.read(path)
+    facts["parameters"] |= changes.pop("parameters", {})
+    sealed.write(path, tensors, facts | changes)
+    sklearn.load(path)
+
+
+def fitted(path: Path) -> None:
+    """A folder of ``lpunits fit``. Where the file is one of ours, its checksums are made right."""
+    weights = saved(sklearn.LpRegressor)
+    sha256 = hashlib.sha256(weights).hexdigest()
+    name = f"{sha256[:16]}.safetensors"
+    (path.parent / name).write_bytes(weights)
+    if path.read_bytes().startswith(b'{"weights"'):
+        content = json.loads(path.read_bytes())
+        right = {"weights": name, "sha256": sha256}
+        content |= {key: value for key, value in right.items() if content.get(key) == "HERE"}
+        text = {"format": folder.FORMAT, "check": folder._check(content), "content": content}
+        path.write_text(json.dumps(text))
+    folder.load(path.parent)
+
+
 READERS = {
     "record": Reader(f"{TRIAL.key}.json", ("anything", "records", "outcomes"), report),
     "findings": Reader(
@@ -89,6 +132,14 @@ READERS = {
     "model": Reader("model.safetensors", ("anything", "models"), models.load_model),
     "checkpoint": Reader("checkpoint.safetensors", ("models",), restored),
     "cache": Reader("parsed/kept.safetensors", ("models",), kept),
+    "estimator": Reader("a.safetensors", ("anything", "models"), sklearn.load),
+    "estimator of changed facts": Reader("a.safetensors", ("estimators",), changed),
+    "fitted model": Reader("model.json", ("anything", "folders", "records"), fitted),
+    "table to fit": Reader(
+        "table.csv",
+        ("anything", "csv", "npz", "music"),
+        lambda p: prepare(reading.read(p), "target"),
+    ),
     "midi": Reader("a.mid", ("anything", "midi"), midi.read_midi),
     "idx": Reader("a.gz", ("anything", "idx"), mnist.FILES[0].read),
     "covertype": Reader("covtype.data", ("anything", "idx", "csv"), covertype.read),
@@ -129,3 +180,11 @@ def test_one_sentence_that_names_the_file(reader, kind, name, tmp_path, monkeypa
         assert len(sentence) < 600
         assert "\n" not in sentence
     assert time.monotonic() - start < 60
+
+
+def test_the_readers_read_what_is_right(tmp_path):
+    """What is changed in the corpus is all that is wrong there."""
+    (tmp_path / "a.safetensors").write_bytes(b"{}")
+    changed(tmp_path / "a.safetensors")
+    (tmp_path / "model.json").write_bytes(models_of_networks.folder()())
+    fitted(tmp_path / "model.json")

@@ -1,18 +1,21 @@
 """Fitted estimators in files: safetensors, with the rest as JSON in its head."""
 
+from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from lpunits import sealed
-from lpunits.sklearn.tables import unscaled
+from lpunits.sklearn.tables import Standardize, unscaled
 from lpunits.sklearn.training import History
 
 FORMAT = 1
+WIDEST = 2**16  # bytes of a label
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -58,42 +61,91 @@ def load(path: str | Path, kind: type | None = None) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"path must be a file that save() wrote, got {path}")
     tensors, facts = sealed.read(path)
+    if facts.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"{path}: written by lpunits {facts.get('lpunits')!s:.20} in format "
+            f"{facts['format']!s:.20}, this lpunits {_version()} reads format {FORMAT}"
+        )
     try:
-        return _restored(path, tensors, facts, kind)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not a file that save() wrote ({reason})") from error
+        found = _restored(tensors, facts)
+    except Exception as error:  # nothing is known of what a file made by hand may hold
+        sentence = f"{path}: not a file that save() wrote ({sealed.reason(error)})"
+        raise ValueError(sentence) from error
+    if kind is not None and type(found) is not kind:
+        name = type(found).__name__
+        raise ValueError(f"{path}: holds a {name}, load it with {name}.load")
+    return found
 
 
-def _restored(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any], kind: Any) -> Any:
+def _restored(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Any:
     from lpunits.sklearn.estimators import LpClassifier, LpRegressor
 
-    if facts["format"] != FORMAT:
-        raise ValueError(
-            f"{path}: written by lpunits {facts['lpunits']} in format {facts['format']}, "
-            f"this lpunits {_version()} reads format {FORMAT}"
-        )
-    classes = {c.__name__: c for c in (LpClassifier, LpRegressor)}
-    found = classes[facts["class"]]
-    if kind is not None and found is not kind:
-        raise ValueError(f"{path}: holds a {found.__name__}, load it with {found.__name__}.load")
+    kind = {c.__name__: c for c in (LpClassifier, LpRegressor)}[facts["class"]]
     parameters = {name: _unplain(value) for name, value in facts["parameters"].items()}
-    estimator: Any = found(**parameters)
-    estimator._history = History(*facts["history"])
-    estimator.n_features_in_ = facts["columns"]
-    if facts["names"] is not None:
-        estimator.feature_names_in_ = np.array(facts["names"], dtype=object)
-    if facts["classes"] is not None:
-        estimator.classes_ = np.array(facts["classes"]["values"], dtype=facts["classes"]["dtype"])
+    estimator: Any = kind(**parameters)
+    estimator._validate_params()
+    history = dict(zip(("loss", "scores", "orders"), facts["history"], strict=True))
+    estimator._history = sealed.made(History, history)
+    shape = sealed.made(_Shape, {field.name: facts[field.name] for field in fields(_Shape)})
+    estimator.n_features_in_ = shape.columns
+    if shape.names is not None:
+        if len(set(shape.names)) != shape.columns:
+            raise ValueError(f"{len(set(shape.names))} names for {shape.columns} columns")
+        estimator.feature_names_in_ = np.array(shape.names, dtype=object)
+    if kind is LpClassifier:
+        estimator.classes_ = _labels(**facts["classes"])
     else:
-        estimator._flat = facts["flat"]
+        estimator._flat = bool(shape.flat)
     dtype = DTYPES[facts["dtype"]]
-    inputs = unscaled(facts["columns"], dtype)
-    inputs.bound = facts["bound"]
-    targets = None if facts["targets"] is None else unscaled(facts["targets"], dtype)
-    estimator._assemble(inputs, targets, np.random.default_rng(0))
+
+    def scalings() -> tuple[Standardize, Standardize | None]:
+        inputs = unscaled(shape.columns, dtype)
+        inputs.bound = float(shape.bound)
+        return inputs, None if kind is LpClassifier else unscaled(shape.targets or 0, dtype)
+
+    # Before there is memory for what the file promises: no size is beyond its number of values.
+    values = sum(t.numel() for t in tensors.values())
+    sizes = estimator.hidden_layer_sizes, estimator.filters or 1, shape.columns, shape.targets or 1
+    if any(np.max(size) > values for size in sizes):
+        raise ValueError(f"sizes of {sizes} with {values} values in all")
+    with torch.device("meta"):
+        expected = estimator._network(*scalings()).state_dict()
+    if not all(
+        name in tensors and (tensors[name].shape, tensors[name].dtype) == (t.shape, t.dtype)
+        for name, t in expected.items()
+    ):
+        raise ValueError("its tensors are not those of its network")
+    estimator._assemble(*scalings(), np.random.default_rng(0))
     estimator.model_.load_state_dict(tensors)
     return estimator._publish()
+
+
+@dataclass
+class _Shape:
+    """What a file says of the columns and the targets of a table."""
+
+    columns: int
+    names: list[str] | None
+    targets: int | None
+    flat: bool | None
+    bound: float
+
+    def __post_init__(self) -> None:
+        if not (self.columns > 0 and (self.targets is None or self.targets > 0) and self.bound > 0):
+            raise ValueError("columns, targets and bound must be above 0")
+
+
+def _labels(dtype: str, values: list[Any]) -> npt.NDArray[Any]:
+    """The classes, in order and each once."""
+    kind = np.dtype(str(dtype))
+    if kind.kind not in "biufUO" or kind.itemsize > WIDEST:
+        raise ValueError(f"classes must be numbers or text, got {kind}")
+    if kind.kind == "O" and not all(isinstance(value, str) for value in values):
+        raise ValueError("classes of the dtype object must be text")
+    found = np.array(values, kind)
+    if found.ndim != 1 or len(found) < 2 or len(set(found.tolist())) < len(found):
+        raise ValueError("classes must be two different ones at least")
+    return found
 
 
 def _version() -> str:

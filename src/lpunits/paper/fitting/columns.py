@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from lpunits import sealed
 from lpunits.paper.fitting.reading import Table, Values, number, shown
 
 Kind = Literal["number", "category", "out"]
@@ -186,4 +187,4 @@ def as_json(columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 def from_json(found: Sequence[Mapping[str, Any]]) -> list[Column]:
     """The columns of a JSON file."""
-    return [Column(**{**values, "levels": tuple(values["levels"])}) for values in found]
+    return [sealed.made(Column, values) for values in found]

@@ -6,6 +6,7 @@ last and as one, so that at any moment the folder holds all of the old or of the
 
 import hashlib
 import json
+import math
 import re
 import tempfile
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lpunits
-from lpunits import sklearn
+from lpunits import sealed, sklearn
 from lpunits.files import write_atomically
 from lpunits.paper.fitting.columns import Column, as_json, encode, from_json
 from lpunits.paper.fitting.reading import Table, shown
@@ -123,11 +124,29 @@ def load(folder: Path) -> Model:
     path = folder / content["weights"]
     if not path.is_file():
         raise ValueError(f"{folder}: the file {path.name} is missing")
-    if hashlib.sha256(path.read_bytes()).hexdigest() != content["sha256"]:
+    if hashlib.sha256(path.read_bytes()).hexdigest() != content.get("sha256"):
         raise ValueError(f"{path} is damaged: its checksum is not that of {NAME}")
-    target = Target(**{**content["target"], "classes": tuple(content["target"]["classes"])})
     estimator = sklearn.load(path)
-    return Model(target, from_json(content["columns"]), estimator, content["facts"])
+    try:
+        model = Model(
+            sealed.made(Target, content["target"]),
+            from_json(content["columns"]),
+            estimator,
+            content["facts"],
+        )
+        names = [name for column in model.columns for name in column.features]
+        if len(names) != estimator.n_features_in_:
+            raise ValueError(f"{len(names)} numbers of a row, the network takes another count")
+        classes = getattr(estimator, "classes_", None)
+        if list(model.target.classes) != ([] if classes is None else classes.tolist()):
+            raise ValueError("the classes are not those of the network")
+        if (model.target.task == "regression") != (classes is None):
+            raise ValueError(f"the network is not one for {model.target.task}")
+        if not all(math.isfinite(column.fill) for column in model.columns):
+            raise ValueError("a missing number would be filled by one that is not finite")
+    except Exception as error:  # nothing is known of what a file made by hand may hold
+        raise ValueError(f"{folder / NAME} cannot be used: {sealed.reason(error)}") from error
+    return model
 
 
 def _content(folder: Path) -> dict[str, Any]:
@@ -145,7 +164,7 @@ def _content(folder: Path) -> dict[str, Any]:
         if text["check"] != _check(content) or not WEIGHTS.fullmatch(content["weights"]):
             raise ValueError("its checksum is not that of its content")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be used: {error}") from error
+        raise ValueError(f"{path} cannot be used: {sealed.reason(error)}") from error
     return content
 
 
