@@ -57,6 +57,17 @@ def test_every_kind_of_parameter_has_its_own_rate_and_limits(tmp_path):
     assert sum(len(g["params"]) for g in groups.values()) == len(list(run.model.parameters()))
 
 
+def test_orders_may_start_spread_around_their_mean(tmp_path):
+    config = dataclasses.replace(SMALL, hidden=(400,), order=3.0, order_spread=1.5)
+    (start,) = Loop(Classification(config), 0, Job(tmp_path)).initial_orders.values()
+    assert 1.5 <= start.min() < 1.6
+    assert 4.4 < start.max() <= 4.5
+    assert start.mean() == pytest.approx(3, abs=0.15)
+    assert "p from 3 ± 1.5" in config.label
+    with pytest.raises(ValueError, match=r"order_spread must be from 0 to below order - 1 = 2, go"):
+        dataclasses.replace(config, order_spread=2.0)
+
+
 def test_the_biases_of_maxout_are_no_filters(tmp_path):
     config = dataclasses.replace(SMALL, activation="maxout", max_norm=1.0)
     model = config.model((8, 8), 10)

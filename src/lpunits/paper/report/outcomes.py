@@ -171,19 +171,24 @@ def against_others(
 
 
 def orders_figure(groups: Mapping[str, Sequence[Result]]) -> Figure:
-    """A panel for each name: the learned orders of all units of all nets, and their initial value.
+    """A panel for each name: the initial and the learned orders of all units of all nets.
 
     As in the paper, the number of units is on a logarithmic axis, too: rare orders stay visible.
     """
-    learned = {name: torch.cat([orders(r) for r in found]) for name, found in groups.items()}
-    starts = [orders(found[0], "initial").mean().item() for found in groups.values()]
-    every = torch.cat([*learned.values(), torch.tensor(starts)]).numpy()
+    starts, learned = (
+        {name: torch.cat([orders(r, when) for r in found]) for name, found in groups.items()}
+        for when in ("initial", "final")
+    )
+    every = torch.cat([*learned.values(), *starts.values()]).numpy()
     low, high = every.min() / 1.05, every.max() * 1.05
     fig, drawn = panels(len(learned), 1, 8, 1.8, share="x")
-    for axes, (name, values), start in zip(drawn, learned.items(), starts, strict=True):
-        edges = np.geomspace(low, high, 61).tolist()
+    for axes, (name, values) in zip(drawn, learned.items(), strict=True):
+        edges, start = np.geomspace(low, high, 61).tolist(), starts[name]
         axes.hist(values.numpy(), edges, color=COLORS["lp"], label="learned")
-        axes.axvline(start, color=QUIET, lw=2, ls="--", label="initial")
+        if start.min() == start.max():
+            axes.axvline(start[0].item(), color=QUIET, lw=2, ls="--", label="initial")
+        else:
+            axes.hist(start.numpy(), edges, color="black", histtype="step", label="initial")
         axes.set_title(name, loc="left", fontsize=10)
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(0.7, None), ylabel="units")
         axes.yaxis.set_major_formatter("{x:g}")

@@ -21,6 +21,8 @@ class FeedForward(Training):
         hidden: Units of each hidden layer. Elementwise units (relu, sigmoid, tanh) have one filter
             each; their layers are made wider, so that the network has as many weights as one of
             units with ``filters`` filters.
+        order_spread: Orders start uniformly within plus and minus this of ``order``, as in the
+            paper's Fig. 5; 0: all at ``order``.
         normalization: What follows each hidden layer: none, batch or layer.
         input_noise: The standard deviation of Gaussian noise on the inputs, in training.
         noise: The same on the outputs of each hidden layer, after its normalisation.
@@ -33,6 +35,7 @@ class FeedForward(Training):
     activation: str = "lp"
     filters: int = 5
     order: float = 3.0
+    order_spread: float = 0.0
     learn_order: bool = True
     center: bool = True
     bias: bool = False
@@ -51,6 +54,9 @@ class FeedForward(Training):
                 raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
         check_choice(self, activation=ACTIVATIONS, normalization=NORMALIZATIONS, start=STARTS)
         check_at_least(self, 1, "filters")
+        if not 0 <= self.order_spread < max(self.order - 1, 1e-9):
+            least = f"from 0 to below order - 1 = {self.order - 1:g}"
+            raise ValueError(f"order_spread must be {least}, got {self.order_spread:g}")
 
     @property
     def label(self) -> str:
@@ -58,8 +64,9 @@ class FeedForward(Training):
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
         noise += f", adversarial {self.adversarial:g}" if self.adversarial else ""
-        other_start = self.activation == "lp" and self.order != FeedForward.order
-        start = f", p from {self.order:g}" if other_start else ""
+        around = f" ± {self.order_spread:g}" if self.order_spread else ""
+        other_start = self.activation == "lp" and (self.order != FeedForward.order or around)
+        start = f", p from {self.order:g}{around}" if other_start else ""
         decay = f", weight decay {self.weight_decay:.2g}" if self.weight_decay else ""
         return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}{decay}"
 
@@ -77,13 +84,14 @@ class FeedForward(Training):
         """The network at its start, for rows of features that were of this shape."""
         inputs = math.prod(shape)
         pooled = self.activation in ("lp", "l2", "maxout")
+        spread = (self.order - self.order_spread, self.order + self.order_spread)
         model = MLP(
             inputs,
             self.hidden if pooled else self.widened(inputs, classes),
             classes,
             activation=self.activation,
             filters=self.filters if pooled else 1,
-            order=self.order,
+            order=spread if self.order_spread else self.order,
             learn_order=self.learn_order,
             center=self.center,
             bias=self.bias,
