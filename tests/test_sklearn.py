@@ -360,6 +360,8 @@ def test_plots(iris, monkeypatch):
     model = LpClassifier((8, 6), max_iter=3, early_stopping=True, random_state=0).fit(*iris)
     losses = model.plot_loss().lines[0]
     assert losses.get_ydata().tolist() == model.loss_curve_
+    right = model.partial_fit(*iris).plot_loss().figure.axes[1].lines[0]
+    assert right.get_xdata().tolist() == [1, 2, 3]  # the fourth epoch was not judged
     axes = model.plot_orders(pyplot.subplots()[1])
     assert [len(line.get_ydata()) for line in axes.lines] == [8, 6]
     pyplot.close("all")

@@ -70,9 +70,14 @@ def test_a_refused_fit_leaves_the_classes():
     assert (model.predict(X) == before).all()
 
 
+def test_a_stream_of_one_class():
+    with pytest.raises(ValueError, match=r"classes must be at least two, got \[0\]"):
+        LpClassifier(**SMALL).partial_fit(X, 0 * Y, classes=[0])
+
+
 @pytest.mark.parametrize("dtype", [object, str])
 def test_targets_of_text_are_no_numbers(dtype):
-    with pytest.raises(ValueError, match=r"^y must be numbers, got text \(.*'a'"):
+    with pytest.raises(ValueError, match=r"^y must be numbers, got others \(.*'a'"):
         LpRegressor(**SMALL).fit(X, np.array(["a", "b", "c"], dtype)[Y])
     numbers = np.array([1.0, np.inf, 2.0], object)[Y]
     with pytest.raises(ValueError, match="y contains infinity"):

@@ -61,6 +61,14 @@ def test_a_regressor_comes_back_and_continues(tmp_path):
         assert found.n_iter_ == 4
 
 
+def test_a_model_of_another_device_is_loaded_on_the_cpu(tmp_path):
+    model = LpRegressor(**SMALL).fit(X, Y)
+    model.set_params(device="cuda:99").save(tmp_path / "model")
+    found = load(tmp_path / "model")
+    assert found.device == "cpu"
+    assert (found.predict(X) == model.predict(X)).all()
+
+
 def test_a_damaged_file_is_noticed(tmp_path):
     path = tmp_path / "model.safetensors"
     LpRegressor(**SMALL).fit(X, Y).save(path)

@@ -13,7 +13,7 @@ Show = Callable[[int, History], None]
 def line(history: History) -> str:
     """The last epoch in one line."""
     parts = [f"loss {history.loss[-1]:.4g}"]
-    if history.scores:
+    if history.judged[-1:] == [len(history.loss)]:
         parts.append(f"validation {history.scores[-1]:.4f}")
     if history.orders[-1]:
         parts.append("orders " + " ".join(f"{p:.2f}" for p in history.orders[-1]))
@@ -64,8 +64,7 @@ def plot_loss(estimator: Any, ax: Any) -> Any:
     if history.scores:
         name = "accuracy" if hasattr(estimator, "classes_") else "R²"
         right = ax.twinx()
-        start = len(history.loss) - len(history.scores) + 1
-        right.plot(range(start, len(history.loss) + 1), history.scores, color="#d1495b")
+        right.plot(history.judged, history.scores, color="#d1495b")
         right.set_ylabel(f"validation {name}", color="#d1495b")
     return ax
 

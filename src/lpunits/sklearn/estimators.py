@@ -185,7 +185,9 @@ class LpClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         if first and classes is None:
             raise ValueError("classes must be given in the first call of partial_fit, got None")
         if first:
-            self.classes_ = np.unique(classes)
+            if len(known := np.unique(classes)) < 2:
+                raise ValueError(f"classes must be at least two, got {known.tolist()}")
+            self.classes_ = known
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
                 f"classes must be the same in every call of partial_fit, "
@@ -229,7 +231,7 @@ class LpRegressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
         try:
             y = np.asarray(y, np.float64)
         except ValueError as error:
-            raise ValueError(f"y must be numbers, got text ({error})") from error
+            raise ValueError(f"y must be numbers, got others ({error})") from error
         assert_all_finite(y, input_name="y")  # of objects, it was not checked before
         if first:
             self._flat = y.ndim == 1

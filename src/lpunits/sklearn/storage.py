@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lpunits import sealed
 from lpunits.sklearn.tables import Standardize, unscaled
-from lpunits.sklearn.training import History
+from lpunits.sklearn.training import History, usable
 
 FORMAT = 1
 WIDEST = 2**16  # bytes of a label
@@ -37,7 +37,7 @@ def save(estimator: Any, path: Path) -> None:
         "classes": _classes(getattr(estimator, "classes_", None)),
         "targets": None if hasattr(estimator, "classes_") else len(model[2].mean),
         "flat": getattr(estimator, "_flat", None),
-        "history": [history.loss, history.scores, history.orders],
+        "history": vars(history),
     }
     sealed.write(path, model.state_dict(), facts)
 
@@ -84,7 +84,12 @@ def _restored(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Any:
     parameters = {name: _unplain(value) for name, value in facts["parameters"].items()}
     estimator: Any = kind(**parameters)
     estimator._validate_params()
-    history = dict(zip(("loss", "scores", "orders"), facts["history"], strict=True))
+    device = torch.device(estimator.device)
+    try:
+        usable(device)
+    except ValueError:
+        estimator.device = "cpu"  # it was trained where there is another
+    history = {field.name: facts["history"][field.name] for field in fields(History)}
     estimator._history = sealed.made(History, history)
     shape = sealed.made(_Shape, {field.name: facts[field.name] for field in fields(_Shape)})
     estimator.n_features_in_ = shape.columns

@@ -60,6 +60,7 @@ class History:
 
     loss: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    judged: list[int] = field(default_factory=list)  # the epochs, from 1, that have a score
     orders: list[list[float]] = field(default_factory=list)  # the mean of each layer
 
     def add(self, loss: float, net: nn.Module) -> None:
@@ -185,6 +186,7 @@ def train(
         if validation is not None:
             found = outputs(net, validation)
             history.scores.append(score(found, validation))
+            history.judged.append(len(history.loss))
             now = mean_loss(found, validation)
             if now < best.loss:
                 best = Best(now, number, {k: v.clone() for k, v in net.state_dict().items()})
