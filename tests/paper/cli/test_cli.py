@@ -147,13 +147,13 @@ def test_an_only_that_matches_nothing_lists_the_labels_and_other_scales():
         (["run"], "lpunits: run needs the name of an experiment, or all: see `lpunits list`"),
         (["run", "tabel2"], "lpunits: unknown experiment 'tabel2': did you mean 'table2'?"),
         (["report", "tabel2"], "lpunits: unknown experiment 'tabel2': did you mean 'table2'?"),
-        (["run", "toy", "--jobs", "0"], "lpunits: jobs must be a number of at least 1, got 0"),
+        (["run", "toy", "--jobs", "0"], "lpunits: jobs must be a positive integer, got 0"),
         (["search"], "lpunits: search needs the name of an experiment, such as mnist, or --resume"),
         (["search", "mnit"], "lpunits: there is no search for 'mnit': did you mean 'mnist'?"),
-        (["search", "mnist", "--jobs", "0"], "lpunits: jobs must be a number of at least 1, got 0"),
+        (["search", "mnist", "--jobs", "0"], "lpunits: jobs must be a positive integer, got 0"),
         (
             ["run", "toy", "--ray", "local", "--cpus", "0"],
-            "lpunits: cpus must be a number of at least 1, got 0",
+            "lpunits: cpus must be a positive integer, got 0",
         ),
         (
             ["run", "mnist", "--set", "epoch=3"],

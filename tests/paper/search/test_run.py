@@ -227,7 +227,7 @@ def test_jobs_and_threads_by_cores_and_environment(monkeypatch):
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True])
 def test_bad_jobs(jobs, tmp_path):
-    with pytest.raises(ValueError, match="jobs must be a number of at least 1, got"):
+    with pytest.raises((TypeError, ValueError), match="jobs must be a positive integer, got"):
         run([], Records(tmp_path), tmp_path, jobs=jobs)
 
 

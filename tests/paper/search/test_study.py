@@ -165,8 +165,8 @@ def test_the_command_of_a_plan():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"trials": 0}, "trials must be a number of at least 1, got 0"),
-        ({"sampler": "grid"}, "sampler must be one of"),
+        ({"trials": 0}, "trials must be a positive integer, got 0"),
+        ({"sampler": "grid"}, "sampler must be one of random, tpe, asha, got 'grid'"),
     ],
 )
 def test_bad_plans(changes, message):

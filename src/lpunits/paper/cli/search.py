@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from lpunits.arguments import check_sizes
 from lpunits.files import make_folder
 from lpunits.paper.cli.folders import OUT, Settings, records_of, storage_of
-from lpunits.paper.search.engines import Ray, check_jobs
+from lpunits.paper.search.engines import Ray
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.search.search import search as run_search
 from lpunits.paper.search.study import Plan, unfinished
@@ -54,7 +55,7 @@ def search(
         records: The folder of the records, as for `lpunits run`.
         work: The folder for checkpoints.
     """
-    check_jobs(jobs)
+    check_sizes(jobs=1 if jobs is None else jobs)
     folders = records_of(scale, records).folders
     store = Records(folders[0] / "search", *folders)
     for folder in (store.folders[0], work):  # an error must come before any training

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import sqlalchemy as sql
 
@@ -25,16 +25,6 @@ from lpunits.files import StorageError, is_alive, make_folder, this_process
 HEARTBEAT, GRACE = 2.0, 10.0  # seconds
 FILE = ".claims.db"  # in a folder of records
 
-
-class HasEngine(Protocol):
-    """A connection to a database."""
-
-    @property
-    def engine(self) -> sql.Engine:
-        """That of sqlalchemy."""
-
-
-Connected = TypeVar("Connected", bound=HasEngine)
 
 TABLE = sql.Table(
     "lpunits_claimed",
@@ -159,8 +149,8 @@ def shared(folder: Path) -> Iterator[Claims]:
             engine.dispose()
 
 
-def connected(url: sql.URL, connect: Callable[[], Connected], option: str = "") -> Connected:
-    """What ``connect`` returns: a database that several drivers may be about to make."""
+def connected(url: sql.URL, connect: Callable[[], Any], option: str = "") -> Any:
+    """What ``connect`` returns, which has an engine: several drivers may be about to make it."""
     for wait in (0.1, 0.3, 1.0, None):
         try:
             connection = connect()

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
+from lpunits.arguments import check_sizes
 from lpunits.files import StorageError, remove_leftovers
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks
@@ -73,16 +74,9 @@ class Ray:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.cpus < 1:
-            raise ValueError(f"cpus must be a number of at least 1, got {self.cpus}")
+        check_sizes(cpus=self.cpus)
         if self.gpus < 0:
             raise ValueError(f"gpus must be a number of at least 0, got {self.gpus}")
-
-
-def check_jobs(jobs: int | None) -> None:
-    """Refuse what is not a number of trials."""
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
-        raise ValueError(f"jobs must be a number of at least 1, got {jobs!r}")
 
 
 def jobs_for(trials: Sequence[Trial]) -> int:

@@ -14,8 +14,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 # Without a token anyone who reaches the cluster can run code on it. Ray reads this on import.
@@ -132,9 +130,8 @@ def _connect(address: str) -> None:
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         if address == "local":
-            ray.init(address="local", include_dashboard=False, **settings)
-        else:
-            ray.init(address=address, **settings)
+            settings["include_dashboard"] = False
+        ray.init(address=address, **settings)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"--ray {address}: no cluster could be reached ({reason})") from error
@@ -171,23 +168,11 @@ def _provide(names: tuple[str, ...], files: Files) -> None:
         os.environ["LPUNITS_DATA"] = DATA
     sources = [source for name in names for source in data.info(name).files]
     wanted = {sha for sha, _ in files.values()}
-    if wanted == {_checksum(*_state(path)) for s in sources for path in s.present()[:1]}:
+    if wanted == {file_sha256(path) for s in sources for path in s.present()[:1]}:
         return
     folder = cache_folder() / "shipped" / sha256(" ".join(sorted(wanted)).encode())[:16]
     for file, (sha, content) in files.items():
         path = folder / file
-        if not path.is_file() or _checksum(*_state(path)) != sha:
+        if not path.is_file() or file_sha256(path) != sha:
             write_atomically(path, ray.get(content))
     os.environ["LPUNITS_DATA"] = str(folder)
-
-
-def _state(path: Path) -> tuple[Path, int, int]:
-    """A file, with its time of change and its size."""
-    status = path.stat()
-    return path, status.st_mtime_ns, status.st_size
-
-
-@cache
-def _checksum(path: Path, changed: int, size: int) -> str:
-    """The checksum of a file, computed again only if the file changes."""
-    return file_sha256(path)

@@ -13,12 +13,13 @@ from types import MappingProxyType
 
 import torch
 
+from lpunits.arguments import check_sizes
 from lpunits.files import make_folder
 from lpunits.paper import data
 from lpunits.paper.search import engines
 from lpunits.paper.search.claims import Claims, shared
 from lpunits.paper.search.display import RunDisplay, console, duration
-from lpunits.paper.search.engines import Engine, Lost, Ray, check_jobs, jobs_for
+from lpunits.paper.search.engines import Engine, Lost, Ray, jobs_for
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks, records
 from lpunits.paper.training.job import Job, Progress
@@ -81,7 +82,7 @@ def run(
         tensorboard: A folder for curves and histograms of orders, if wanted.
         expected: About how many seconds each trial takes, by its key; for the time that is left.
     """
-    check_jobs(jobs)
+    check_sizes(jobs=1 if jobs is None else jobs)
     for folder in (store.folders[0], work):  # an error must come before any training
         make_folder(folder)
     ranks.join(trials, jobs or 1)
@@ -89,8 +90,7 @@ def run(
     recorded = {trial.key for trial in trials} - {trial.key for trial in missing}
     for key in recorded:
         Job(work / key).close()  # the process may have been killed before it cleaned up
-    todo = [t for t in missing if not missing_data(t)]
-    todo = ranks.from_rank_0(todo)
+    todo = ranks.from_rank_0([t for t in missing if not missing_data(t)])
     left_out = [t for t in missing if t not in todo]
     for name in dict.fromkeys(name for t in left_out for name in missing_data(t)):
         count, how = sum(name in missing_data(t) for t in left_out), data.info(name).how

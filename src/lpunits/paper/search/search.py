@@ -16,11 +16,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lpunits.arguments import check_sizes
 from lpunits.paper import data
 from lpunits.paper.search import engines
 from lpunits.paper.search.claims import HEARTBEAT
 from lpunits.paper.search.display import Display, duration
-from lpunits.paper.search.engines import Engine, Lost, Message, Ray, check_jobs, jobs_for
+from lpunits.paper.search.engines import Engine, Lost, Message, Ray, jobs_for
 from lpunits.paper.search.run import RETRIES
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.search.study import Plan, Study
@@ -71,7 +72,7 @@ def search(
         ray: A cluster that runs them instead.
         timeout: Seconds after which a trial is stopped and has failed.
     """
-    check_jobs(jobs)
+    check_sizes(jobs=1 if jobs is None else jobs)
     if timeout is not None and not timeout > 0:
         raise ValueError(f"trial-timeout must be a number of seconds above 0, got {timeout:g}")
     study = Study(plan, storage)

@@ -21,6 +21,7 @@ import optuna
 import sqlalchemy as sql
 from optuna.trial import FrozenTrial, TrialState
 
+from lpunits.arguments import check_choice, check_sizes
 from lpunits.files import make_folder
 from lpunits.paper.search import spaces
 from lpunits.paper.search.claims import Claims, connected, failures_told
@@ -53,10 +54,8 @@ class Plan:
     trials: int = 50
 
     def __post_init__(self) -> None:
-        if self.sampler not in get_args(Sampler):
-            raise ValueError(f"sampler must be one of {get_args(Sampler)}, got {self.sampler!r}")
-        if self.trials < 1:
-            raise ValueError(f"trials must be a number of at least 1, got {self.trials}")
+        check_choice("sampler", self.sampler, get_args(Sampler))
+        check_sizes(trials=self.trials)
 
     @property
     def name(self) -> str:
@@ -144,8 +143,7 @@ def winners(
     seeds: int,
 ) -> list[Trial]:
     """The best trial of all searches of an experiment with these settings, with several seeds."""
-    if seeds < 1:
-        raise ValueError(f"seeds must be a number of at least 1, got {seeds}")
+    check_sizes(seeds=seeds)
     wanted = (experiment, scale, sorted(settings))
     found: list[tuple[float, Trial]] = []
     for study in studies(storage):
@@ -198,7 +196,7 @@ class Study:
         for trial in existing[: self.plan.trials]:
             if trial.state == TrialState.RUNNING and self.claims.claim(str(trial.number)):
                 orphan = optuna.Trial(self.optuna, trial._trial_id)
-                if self._state(trial.number) == TrialState.RUNNING:
+                if self.optuna.get_trials(deepcopy=False)[trial.number].state == TrialState.RUNNING:
                     return orphan
                 self.claims.release(str(trial.number))
         # Two drivers may both create the last trial. Then there is one too many, which is not run
@@ -262,9 +260,6 @@ class Study:
         """Whether all trials have ended and the best one, if any, was tested."""
         all_ended = len(self.finished()) >= self.plan.trials
         return all_ended and (self.best() is None or self.tested is not None)
-
-    def _state(self, number: int) -> TrialState:
-        return self.optuna.get_trials(deepcopy=False)[number].state
 
     def _sampler(self, number: int, name: str) -> optuna.samplers.BaseSampler:
         """The sampler of one value. Its seed depends on the plan's seed, the trial and the name."""
