@@ -4,6 +4,7 @@ A module of its own beside the package, because ``import lpunits`` imports torch
 ``lpunits --version`` and ``lpunits --help`` take a tenth of a second.
 """
 
+import atexit
 import os
 import shlex
 import signal
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -121,6 +122,14 @@ def _interruptible(sentence: str) -> Iterator[None]:
         return
     received: list[int] = []
 
+    @atexit.register  # the first to register is the last to be called
+    def end() -> None:
+        """Without taking torch apart, which can last for seconds in which nobody insists."""
+        if received:
+            with suppress(OSError):
+                sys.stdout.flush()
+            os._exit(128 + received[0])
+
     def interrupt(number: int, _: object) -> None:
         for each in signals:
             signal.signal(each, signal.SIG_IGN)  # cleaning up is not interrupted
@@ -152,5 +161,6 @@ def _interruptible(sentence: str) -> Iterator[None]:
         signal.set_wakeup_fd(wakeup)
         os.close(writer)
         if not received:
+            atexit.unregister(end)
             for each, handler in before.items():
                 signal.signal(each, handler)

@@ -114,18 +114,30 @@ def test_a_report_and_the_playground_end_with_a_line(tokens, number, forks, tmp_
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_cleaning_up_that_does_not_end_is_ended():
-    code = (
-        "import time, lpunits_cli\n"
-        "def hang():\n"
-        "    print('now', flush=True)\n"
-        "    try:\n"
-        "        time.sleep(100)\n"
-        "    finally:\n"
-        "        time.sleep(100)\n"
-        "lpunits_cli.app.command(hang)\n"
-        "lpunits_cli.main(['hang'])\n"
-    )
+HANGS = """
+import time, lpunits_cli
+def hang():
+    print('now', flush=True)
+    try:
+        time.sleep(100)
+    finally:
+        time.sleep(100)
+"""
+IS_TAKEN_APART = """
+import builtins, time, lpunits_cli
+class Large:
+    def __del__(self, sleep=time.sleep):
+        sleep(100)
+builtins.kept = Large()
+def hang():
+    print('now', flush=True)
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("code", [HANGS, IS_TAKEN_APART], ids=["hangs", "is taken apart"])
+def test_cleaning_up_that_does_not_end_is_ended(code):
+    code += "lpunits_cli.app.command(hang)\nlpunits_cli.main(['hang'])\n"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
         assert process.stdout.readline() == "now\n"
