@@ -266,7 +266,10 @@ def test_the_gradient_norm_is_kept_below_the_threshold(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"model": "lstm"}, "model must be one of lp, l2, maxout, relu, sigmoid, tanh, rnn, gru"),
+        (
+            {"model": "cnn"},
+            "model must be one of lp, l2, maxout, relu, sigmoid, tanh, rnn, gru, lstm",
+        ),
         ({"optimizer": "rmsprop"}, "optimizer must be one of adam, sgd, got 'rmsprop'"),
         ({"dropout_per": "piece"}, "dropout_per must be one of step, sequence, got 'piece'"),
         ({"decay": "linear"}, "decay must be one of halving, cosine, got 'linear'"),

@@ -22,6 +22,7 @@ from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import (
     MODERN_COVERTYPE,
     MUSIC_BRIEF,
+    MUSIC_PLAIN,
     modern,
     music,
     table1,
@@ -201,7 +202,7 @@ def _brief(space: Space) -> Space:
 def _music(name: str, scale: Scale) -> Space:
     if scale == "paper":
         # JSB keeps the base with which its search was started, so that its results stay valid.
-        return Space(MUSIC_BRIEF[name] if name == "jsb" else music(scale, name), MUSIC)
+        return Space((MUSIC_BRIEF if name == "jsb" else MUSIC_PLAIN)[name], MUSIC)
     sizes = Choice((8, 12, 16) if scale == "smoke" else (32, 48, 64))
     batch = Choice((20, 40) if scale == "smoke" else (4, 8, 16))
     space = Space(music(scale), MUSIC)

@@ -169,7 +169,7 @@ class Music:
         moved = f", transposed by up to {self.transpose}" if self.transpose else ""
         clipped = f", threshold {self.clip:g}" if self.clip != Music.clip else ""
         lasting = f", {self.epochs} epochs" if self.decay == "cosine" else ""
-        shortcut = ", shortcut" * self.shortcut
+        shortcut = ", shortcut" * (self.shortcut and self.model not in CELLS)
         return f"{Path(self.data).name}, {self.model}{shortcut}{moved}{clipped}{lasting}"
 
     @property

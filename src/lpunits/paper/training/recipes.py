@@ -174,7 +174,7 @@ def modern(scale: Scale) -> FeedForward:
 
 # ---- Table 4: deep recurrent networks on music
 
-# Long training, only with Lp units. Most of the dropout is on the output, where it does not
+# Long training. Most of the dropout is on the output, where it does not
 # disturb the memory, and weight decay prevents memorising the pieces. The networks for JSB are
 # smaller than the paper's, for speed.
 _NOTTINGHAM = Music(
@@ -188,7 +188,7 @@ _NOTTINGHAM = Music(
     decay="cosine",
     average=0.995,
 )
-MUSIC = {
+MUSIC_PLAIN = {
     "jsb": Music(
         "jsb",
         hidden=200,
@@ -207,20 +207,26 @@ MUSIC = {
     "nottingham": _NOTTINGHAM,
     "musedata": replace(_NOTTINGHAM, data="musedata", epochs=130),
 }
+# The shortcut is that of the companion paper's DOT(S)-RNN: the memory has a way past the units. On
+# JSB Chorales it lowers the validation NLL from 7.91 to 7.80.
+MUSIC = {
+    **MUSIC_PLAIN,
+    "jsb": replace(MUSIC_PLAIN["jsb"], shortcut=True),
+}
 # The other networks beside Lp units, in less time. JSB: the best on validation of three full trials
 # that differed in dropout, batch and rate, then of three thresholds. The others: so few epochs want
 # less weight decay.
 MUSIC_BRIEF = {
     "jsb": replace(
-        MUSIC["jsb"],
+        MUSIC_PLAIN["jsb"],
         output_dropout=None,
         weight_decay=0.0,
         epochs=200,
         decay="halving",
         average=0.0,
     ),
-    "nottingham": replace(MUSIC["nottingham"], weight_decay=0.2, epochs=40),
-    "musedata": replace(MUSIC["musedata"], weight_decay=0.2, epochs=30),
+    "nottingham": replace(MUSIC_PLAIN["nottingham"], weight_decay=0.2, epochs=40),
+    "musedata": replace(MUSIC_PLAIN["musedata"], weight_decay=0.2, epochs=30),
 }
 
 
