@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 import numpy.typing as npt
+from scipy.ndimage import binary_dilation
 from torch import Tensor
 
 from lpunits.arguments import check_sizes
@@ -141,14 +142,12 @@ def _draw(look: int) -> tuple[Bytes, Bytes]:
     sprite = np.rot90([[c == "x" for c in row] for row in rows], -(look // 2 % 4))  # clockwise
     framed = np.zeros((6, 6), bool)
     framed[1 : 1 + sprite.shape[0], 1 : 1 + sprite.shape[1]] = sprite
-    padded = np.pad(framed, 1)
-    around = [padded[y : y + 6, x : x + 6] for y in range(3) for x in range(3)]
     scale = look % 2 + 1
     grow = np.ones((scale, scale), bool)
     block, mask = np.zeros((8, 8), np.uint8), np.zeros((24, 24), np.uint8)
     block[: 4 * scale, : 4 * scale] = np.kron(framed[1:5, 1:5], grow)
     start, end = 8 - scale, 8 + 5 * scale
-    mask[start:end, start:end] = np.kron(np.any(around, axis=0), grow)
+    mask[start:end, start:end] = np.kron(binary_dilation(framed, np.ones((3, 3), bool)), grow)
     return block, mask
 
 
