@@ -149,14 +149,18 @@ template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, S
       store(c.moment + g, mean);
       store(c.u + g, ROWS == 2 && SINGLE ? divergence_of_two(g, p, divergence) : divergence);
       const V slope = T(LN2) * k * root.order_inverse * root.order_inverse * grad;
-      store(c.dp + g, slope * (root.order_inverse == 0 ? V{} : m));
+      // In double precision m comes last: it may be the largest number, and the rest is small.
+      store(c.dp + g, SINGLE ? slope * (root.order_inverse == 0 ? V{} : m) : slope);
       tied |= divergence < TIED;
     });
     if (c.wants_dp && any(tied)) {
       if (ROWS != 2 || !SINGLE) separate_ties(careful);
       if (c.has_center && SINGLE) find_rounded(careful);
     }
-    each_vector([&](int g) { store(c.dp + g, load(c.dp + g) * load(c.u + g)); });
+    each_vector([&](int g) {
+      const V slope = load(c.dp + g) * load(c.u + g);
+      store(c.dp + g, SINGLE ? slope : slope == 0 ? V{} : slope * load(c.m + g));
+    });
     for (int t = 0; t < c.tiles; ++t) {
       const V factor = get(c.s, t);
       each_row(t, [&](T* b, T*) { store(b, load(b) * factor); });

@@ -13,8 +13,8 @@
 // - G is log(1 + x) of a mean x of terms 2^(p L_i) - 1, each computed as one: G/p has all digits.
 // - D is a sum of terms of the size of (p L_i)^2: D/p^2 has all digits, and is Var(ln |b|) / 2 at 0.
 //
-// The root multiplies the errors of G by 1/p. Where G/p is large, beside a zero or in a wide group, that
-// shows: values that are stored in double precision then have G in twice the digits (twofold.h).
+// The root multiplies the errors of G by 1/p. Where G/p is large, beside a zero, in a wide group or by the weights,
+// that shows: values that are stored in double precision then have G in twice the digits (twofold.h).
 //
 // Entries without weight have been read as 0. Where p > 0 an entry of 0, and where p < 0 an infinite
 // one, counts in n alone; where p <= 0 an entry of 0 makes the mean 0, with gradients of 0.
@@ -63,7 +63,7 @@ template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
       V p = get(c.p, t);
       const V m = dominant_entry(t, p);
       const I infinite = m == INFINITE;
-      p = infinite ? all(T(HUGE_ORDER)) : absolute<T>(p) < TINY_ORDER ? all(TINY_ORDER) : p;
+      p = infinite ? all(T(HUGE_ORDER)) : absolute<T>(p) < TINY_ORDER ? (p < 0 ? all(-TINY_ORDER) : all(TINY_ORDER)) : p;
 
       const Sums sums = sum_powers(t, p, m);
       const V weight = joined(sums.weight), n = weight == 0 ? all(T(1)) : weight;
@@ -72,7 +72,8 @@ template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
       const I near = mean_less_1 > T(-0.25);
       const Root<T> root(p, {near ? V{} : far.whole, near ? log2_1p<T>(mean_less_1) : far.part});
       Logarithm<T> log = {root.whole, root.part};
-      if (EXACT && !backward && any(absolute<T>(p) < 1)) log = exact_root(t, p, m);
+      const I hard = (absolute<T>(p) < 1) | (absolute<T>(root.whole + root.part) > 4);
+      if (EXACT && !backward && any(hard & (m != 0) & ~infinite)) log = exact_root(t, p, m);
       V u = Power<T>(log.whole, log.part).times(scaled(m), exponent_of(m));
       u = (m == 0) | (m != m) | infinite ? m : u;
       u += (get(c.p, t) + weight) * 0;  // NaN if p is, or a weight; infinite weights have no mean
@@ -189,7 +190,8 @@ template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
     const V grad = get(c.grad, t), inverse = root.order_inverse;
     const I finite = (m != INFINITE) & (m != 0);
     const V slope = T(LN2) * (divergence(t, p, n, mean, root) * inverse) * inverse;
-    put(c.dp, t, finite ? grad * u * slope : V{});
+    // Beside a zero the slope is large and u small; elsewhere u may be the largest number, and the slope is small.
+    put(c.dp, t, finite ? (slope < 1 ? grad * slope * u : grad * u * slope) : V{});
     const V share = grad / n, by_weight = finite ? share * u * inverse : V{};
     each_row(t, [&](T* b, T* log_at) {
       const V log = load(log_at), w = weights_of(b), value = load(b);

@@ -141,18 +141,21 @@ template <class T> INLINE Vec<T> log2_1p(Vec<T> v) {
 
 template <class T> struct Logarithm { Vec<T> whole, part; };
 
-// log2(a/m). A power of two brings a between m / sqrt 2 and m sqrt 2; there a - m is exact.
+// log2(a/m). A power of two brings a between m / sqrt 2 and m sqrt 2; there a - m is exact. In double precision m may
+// be the largest number, of which sqrt 2 times as much is none, and 1/m denormal: there it is a quarter of both.
 template <class T> struct Ratio {
-  Vec<T> m, inverse;
+  static constexpr int LESS = sizeof(T) == 4 ? 0 : 2;
+  static constexpr T PART = T(1) / (1 << LESS);
+  Vec<T> m, base, inverse;
   Bits<T> low;
   INLINE explicit Ratio(Vec<T> m)
-      : m(m), inverse(m == 0 ? Vec<T>{} : 1 / m), low(as<Bits<T>>(m * T(SQRT_HALF))) {}
+      : m(m), base(m * PART), inverse(m == 0 ? Vec<T>{} : 1 / base), low(as<Bits<T>>(m * T(SQRT_HALF))) {}
 
-  INLINE Vec<T> of(Vec<T> a) const { return a == m ? all(T(1)) : a * inverse; }
+  INLINE Vec<T> of(Vec<T> a) const { return a == m ? all(T(1)) : a * inverse * PART; }
   INLINE Logarithm<T> log2(Vec<T> a) const {
     const Ints<T> shift = as<Ints<T>>(as<Bits<T>>(a) - low) >> Number<T>::DIGITS;
-    const Vec<T> near = as<Vec<T>>(as<Bits<T>>(a) - (as<Bits<T>>(shift) << Number<T>::DIGITS));
-    return {__builtin_convertvector(shift, Vec<T>), log2_1p<T>((near - m) * inverse)};
+    const Vec<T> near = as<Vec<T>>(as<Bits<T>>(a) - (as<Bits<T>>(shift + LESS) << Number<T>::DIGITS));
+    return {__builtin_convertvector(shift, Vec<T>), log2_1p<T>((near - base) * inverse)};
   }
 };
 
@@ -172,12 +175,13 @@ template <class T> INLINE Vec<T> exp2(Vec<T> x) { return exp2<T>(x, all(T(-0.0))
 // 2^x for every x = whole + part: `value` times 2^`exponent`.
 template <class T> struct Power {
   static constexpr T MAGIC = T(1.5) * T(typename Number<T>::Int(1) << Number<T>::DIGITS);
-  static constexpr T MOST = sizeof(T) == 4 ? 250 : 2040;  // beyond, the result is 0 or infinite
+  static constexpr T MOST = sizeof(T) == 4 ? 250 : 2040;  // beyond, the power is 0 or infinite; twice as much for x,
+                                                          // as what it is multiplied by may be as large
   Vec<T> value, exponent, less_1;  // less_1: 2^x - 1 without cancellation, where x is below 0.5
   INLINE explicit Power(Vec<T> whole, Vec<T> part = Vec<T>{}) {
     const Vec<T> x = whole + part;
-    const Ints<T> beyond = absolute<T>(x) > MOST;
-    whole = beyond ? (x < 0 ? all(T(-MOST)) : all(T(MOST))) : whole;
+    const Ints<T> beyond = absolute<T>(x) > 2 * MOST;
+    whole = beyond ? (x < 0 ? all(-2 * MOST) : all(2 * MOST)) : whole;
     part = beyond ? Vec<T>{} : part;
     exponent = (whole + part + MAGIC) - MAGIC;
     const Vec<T> f = whole - exponent + part;

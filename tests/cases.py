@@ -189,6 +189,45 @@ CASES = [
 ]
 
 
+def _largest() -> tuple[Tensor, Tensor, None]:
+    """Up to the largest number of double precision, of which 1/m is denormal."""
+    p = _orders()
+    return (1 - 0.7 * torch.rand(8, 5, len(p)).double()) * torch.finfo(p.dtype).max, p, None
+
+
+def _widest(entries: int) -> tuple[Tensor, Tensor, None]:
+    """From 1e-300 to 1e300: the ratio of two entries overflows, and so does u/m."""
+    p = torch.tensor([-3.0, -0.5, -1e-3, -1e-12, 0.0, 1e-300, 1e-12, 1e-3, 0.5, 3.0]).double()
+    exponents = torch.linspace(-300, 300, entries, dtype=torch.float64)[None, :, None]
+    return (_randn(4, entries, len(p)).exp() * 10**exponents).abs(), p, None
+
+
+def _beside_zeros() -> tuple[Tensor, Tensor, None]:
+    """The root is far below the smallest number, whatever it is multiplied by."""
+    p = torch.tensor([1e-300, 1e-30, 1e-6, 1e-4], dtype=torch.float64)
+    z = 1e306 * torch.rand(3, 9, len(p), dtype=torch.float64)
+    z[:, 3:6] = 0.0
+    return z, p, None
+
+
+def _far_weights() -> tuple[Tensor, ...]:
+    """Weights that outweigh what the largest entry is ahead by, and hardly any beside a zero."""
+    orders = [-20.0, -3.0, -1.5, -1.0, 1e-30, 1e-15, 1e-12, 0.5, 1.0, 1.5, 3.0, 20.0]
+    z = _randn(40, 6, len(orders))
+    weight = 10 ** (20 * torch.rand(z.shape, dtype=torch.float64) - 10)
+    z[:, 0, 4:7], weight[:, 0, 4:7] = 0.0, 1e-10
+    return z, torch.tensor(orders, dtype=torch.float64), None, weight
+
+
+#: For float64 alone: what no float32 can hold, or whose value is exact only by more digits.
+DOUBLE_CASES = [
+    Case("largest", _largest, dim=1),
+    *(Case(f"widest-{n}", lambda n=n: _widest(n), dim=1) for n in (2, 5, 33)),
+    Case("beside-zeros", _beside_zeros, dim=1),
+    Case("far-weights", _far_weights, dim=1),
+]
+
+
 def exact_group(
     z: list[float], c: list[float], w: list[float], p: float, grad: float
 ) -> tuple[mpmath.mpf, list[mpmath.mpf], mpmath.mpf, list[mpmath.mpf]]:

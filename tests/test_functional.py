@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cases import (
     CASES,
+    DOUBLE_CASES,
     INF,
     NORMS,
     ORDERS,
@@ -17,8 +18,10 @@ from cases import (
     Operator,
     assert_accurate,
     assert_rounded_once,
+    exact,
     order_of,
     run,
+    ulps,
 )
 from lpunits import lp_pool, maxout, reference
 from lpunits.ops import compiled, plain
@@ -67,6 +70,28 @@ def test_the_path_for_transforms_gives_the_same_numbers(case):
         # Automatic gradients cancel in p where a group is nearly tied; the kernel's do not.
         largest = kernel.abs().max().item() if kernel.numel() else 0.0
         torch.testing.assert_close(ours, kernel, rtol=0, atol=1e-5 * largest + 1e-15)
+
+
+@pytest.mark.parametrize("case", DOUBLE_CASES, ids=case_id)
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_double_precision_up_to_its_ends(kernel, case):
+    assert_accurate(kernel, case, torch.float64)
+
+
+@pytest.mark.parametrize("case", CASES + DOUBLE_CASES, ids=case_id)
+def test_the_path_for_transforms_loses_at_most_three_digits(case):
+    z, p, center, weight = case.tensors(torch.float64)
+    u = plain.differentiable(z, order_of(p, z, case.dim), center, case.dim % z.ndim, weight)
+    true_u, *_ = exact(z, p, center, case.dim, torch.zeros_like(u), weight)
+    assert ulps(u, true_u) <= 1400  # as much as ln(u/m) may be
+
+
+@pytest.mark.parametrize("path", ["kernel", "transform"])
+def test_the_smallest_orders_have_a_sign_beside_an_infinity(path):
+    z = torch.tensor([[1.0, INF], [0.0, INF]], dtype=torch.float64, requires_grad=True)
+    pool = plain_pool if path == "transform" else lp_pool
+    p = torch.tensor([-1e-300, 1e-300], dtype=torch.float64)
+    assert pool(z, p).tolist() == [INF, INF]
 
 
 class TestSpecialCases:

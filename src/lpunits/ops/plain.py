@@ -14,7 +14,7 @@ With ``b = z - center``, weights w with the sum n, and m, the entry that dominat
 
 ``KL(v) = sum_i v_i ln(n v_i / w_i)`` is how far the shares of the entries are from their weights.
 ``p = inf`` needs no case of its own: ``e^{p l}`` is 1 at the largest entries and 0 elsewhere. Nor
-does p = 0, where everything is smooth: 2^-300 takes its place.
+does p = 0, where everything is smooth: 1e-92 takes its place.
 """
 
 from typing import NamedTuple
@@ -41,9 +41,11 @@ def forward(
     """
     if z.dtype == torch.float64 or weight is not None:
         mean = _Mean.of(z, p, center, dim, weight)
-        u, near_0 = mean.u, ~mean.dead & (mean.p.abs() < 1)
-        if z.dtype == torch.float64 and near_0.any():
-            u = torch.where(near_0, power_mean(mean.b.abs(), mean.m, mean.p, mean.w, dim), u)
+        u = mean.u
+        # G/p multiplies its rounding error: by itself where it is large, and by 1/p.
+        hard = ~mean.dead & ((mean.p.abs() < 4) | (mean.G.abs() > 4 * mean.p.abs()))
+        if z.dtype == torch.float64 and hard.any():
+            u = torch.where(hard, power_mean(mean.b.abs(), mean.m, mean.p, mean.w, dim), u)
         return u.squeeze(dim).to(z.dtype)
     b = _centered(z, center, torch.float32)
     a = b.abs()
@@ -181,7 +183,7 @@ class _Mean(NamedTuple):
         dead = (n == 0) | (most == 0) | ((p <= 0) & (least == 0))
         n = torch.where(n == 0, 1, n)
         p = torch.where(m.isinf(), torch.inf, p)  # an infinite entry is the maximum
-        p = torch.where(p.abs() < 2.0**-300, 2.0**-300, p)
+        p = p.abs().clamp(min=torch.finfo(p.dtype).tiny ** 0.3).copysign(p)
         l = torch.where(a == m, 0, _log_ratio(a, m))  # noqa: E741
         nowhere = ((a == 0) | a.isinf()) & (a != m)  # entries that count in n alone
         y = torch.where(l == 0, 0, p * l).masked_fill(nowhere, -torch.inf)
@@ -302,7 +304,9 @@ def mean_of(b: Tensor, p: Tensor, weight: Tensor | None, over: Dense) -> Tensor:
     n = over.sum(w.expand_as(a))
     least, most = over.extremes(torch.where(w == 0, torch.inf, fixed), fixed)
     m = torch.where(p < 0, least, most)
-    dead = (n == 0) | (most == 0) | ((p.detach() < 1e-100) & (least == 0))
+    least_order = torch.finfo(b.dtype).tiny ** (1 / 3)  # below, a zero makes the root 0
+    nothing = (p.detach() < least_order) & (least == 0) & ~((p > 0) & most.isinf())
+    dead = (n == 0) | (most == 0) | nothing
     as_maximum = p.isinf() | m.isinf()
     tied = (w != 0) & (fixed == over.spread(m))
     share = torch.where(tied, w.detach(), 0)
@@ -312,21 +316,44 @@ def mean_of(b: Tensor, p: Tensor, weight: Tensor | None, over: Dense) -> Tensor:
     order = torch.where(as_maximum | dead, 1, p)
     scale = torch.where(dead | m.isinf(), 1, m)
     has_power = (w != 0) & (a != 0) & ~a.isinf()
-    r = torch.where(has_power, a / over.spread(scale), 1)
+    a, base = torch.where(has_power, a, over.spread(scale)), over.spread(scale)
+    r = a / base
     n = torch.where(n == 0, 1, n)
-    width = (most / torch.where(least == 0, 1, least)).log()
-    limit = 2e-3 if b.dtype == torch.float64 else 0.1
+    width = most.log() - torch.where(least == 0, 1, least).log()
+    limit = 3e-4 if b.dtype == torch.float64 else 0.03
     near_0 = (order.abs() * width < limit) & (order.abs() < 1) & (least > 0) & ~dead
-    exponent = torch.where(near_0, 1, order)
-    s = over.sum(torch.where(has_power, w * r.pow(over.spread(exponent)), 0)) / n
-    u = torch.where(dead | near_0, 1, s).pow(1 / exponent)
+    low = (order.abs() < 1) & ~near_0
+    by_log = over.spread(low | near_0)
 
-    l = torch.where(over.spread(near_0), r, 1).log()  # noqa: E741
+    # From p = 1 on, powers: they have derivatives at the smallest numbers, too.
+    exponent = torch.where(low | near_0, 1, order)
+    power = torch.where(by_log, 1, r).pow(over.spread(exponent))
+    s = over.sum(torch.where(has_power, w * power, 0)) / n
+    root = torch.where(dead, 1, s).pow(0.5 / exponent)  # twice, as u/m may underflow
+
+    root_of_tiny = torch.finfo(b.dtype).tiny ** 0.5
+    direct = (r > root_of_tiny) & (r < 1 / root_of_tiny)
+    far = torch.where(by_log & ~direct, a, base).log() - base.log()
+    l = torch.where(direct, torch.where(by_log & direct, r, 1).log(), far)  # noqa: E741
+
+    # Below, the root multiplies errors: here the powers less 1 have all their digits.
+    exponent = torch.where(low, order, 1)
+    x = torch.where(over.spread(low), over.spread(exponent) * l, 0)
+    expm1 = (x / 2).tanh() * (x.exp() + 1)  # ONNX has no expm1
+    less_1 = over.sum(w * torch.where(has_power, expm1, -1)) / n
+    s = over.sum(torch.where(has_power, w * x.exp(), 0)) / n
+    near_1 = less_1 > -0.5
+    by_less_1 = torch.where(low & near_1, less_1, 0).log1p()
+    G = torch.where(near_1, by_less_1, torch.where(low & ~near_1, s, 1).log())
+    root = torch.where(low, (G / exponent / 2).exp(), root)
+
+    l = torch.where(over.spread(near_0), l, 0)  # noqa: E741
     mean = over.sum(w * l) / n
     d = l - over.spread(mean)
     d2 = d * d
     var, third, fourth = (over.sum(w * t) / n for t in (d2, d2 * d, d2 * d2))
     more = third / 6 + order * (fourth - 3 * var * var) / 24
-    series = (mean + order * (var / 2 + order * more)).exp()
-    u = torch.where(near_0, series, u) * torch.where(dead, 0, scale)
+    series = mean + order * (var / 2 + order * more)
+    root = torch.where(near_0, (series / 2).exp(), root)
+    u = torch.where(dead, 0, scale) * root * root
     return torch.where(as_maximum & ~dead, maximum, u)

@@ -111,7 +111,7 @@ def scaled(a: Tensor, exponent: Tensor) -> Tensor:
 
 
 def power_mean(a: Tensor, m: Tensor, p: Tensor, w: Tensor, dim: int) -> Tensor:
-    """The mean of order p, between -1 and 1, of ``a``, of which m is the entry that dominates.
+    """The mean of order p of ``a``, of which m is the entry that dominates.
 
     What does not count has the weight 0 and is 0.
     """
