@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-TRAIN = ("run", "mnist", "--scale", "smoke", "--set", "epochs=40", "--set", "dropout=0.2")
+TRAIN = ("run", "mnist", "--scale", "smoke", "--set", "epochs=150", "--set", "dropout=0.2")
 LONG = ("run", "learned-p", "--scale", "smoke", "--set", "epochs=100000", "--jobs", "2")
 SEARCH = ("search", "mnist", "--scale", "smoke", "--set", "epochs=100000", "--jobs", "2")
 SECONDS = 5.0  # 2 when nothing else is running

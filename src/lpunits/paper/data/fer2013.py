@@ -59,7 +59,7 @@ def read(path: Path) -> Arrays:
     if path.suffix != ".npz":
         return read_csv(path, COUNTS)
     check_sha256(path, file_sha256(path), NPZ_SHA256)
-    with np.load(path) as archive:
+    with np.load(path, allow_pickle=False) as archive:
         return {key: archive[key] for key in ("images", "labels", "usage")}
 
 

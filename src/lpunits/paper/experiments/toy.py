@@ -24,7 +24,7 @@ from lpunits.paper.report.figures import QUIET, panels
 from lpunits.paper.report.section import Experiment, Picture, Section, Table, grouped
 from lpunits.paper.statistics import spread
 from lpunits.paper.training.job import Job
-from lpunits.paper.training.trial import Result, Scale, Trial
+from lpunits.paper.training.trial import Result, Scale, Trial, check_at_least
 
 ORDERS = (1.2, 2.0, 4.0, 10.0)
 
@@ -42,6 +42,9 @@ class Toy:
 
     datasets = ()
     multiplications = 0  # the net is so small that one thread is fastest
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "starts", "points", "test_points", "iterations")
 
     @property
     def label(self) -> str:
