@@ -58,12 +58,12 @@ class LayerReport:
             what = "the state" if self.kind == "DTRNN" else "the outputs"
             yield (
                 f"{self.saturated:.0%} of {what} of {of} is saturated: lower the learning rate, "
-                "clip the gradient's norm, and start anew with start='spread'."
+                "clip the gradient's norm, and train again with start='spread'."
             )
         if self.dead > 0.1:
             yield (
                 f"{self.dead:.0%} of the units of {of} give every sample the same: standardise the "
-                "inputs, lower the learning rate, or start anew."
+                "inputs, lower the learning rate, or train again from the start."
             )
         elif self.saturated is None and abs(self.mean) > 20 * self.spread:
             yield (
@@ -81,7 +81,7 @@ class LayerReport:
         if self.update is not None and self.update < 1e-6:
             yield f"A step changes {of} by {self.update:.1g} of its size: it does not learn."
         if self.order_update == 0:
-            yield f"A step leaves the orders of {of} as they are: give the optimiser param_groups."
+            yield f"A step does not change the orders of {of}: use param_groups for the optimiser."
 
 
 @dataclass
@@ -92,13 +92,14 @@ class Diagnosis:
     warnings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """A table, formatted by rich if it is installed, and the warnings."""
+        """A table and the warnings."""
         header = ["layer", "kind", "mean", "spread", "dead", "saturated", "orders", "flat"]
         header += ["update", "order update"]
         rows = [_cells(layer) for layer in self.layers]
-        kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
-        rows = [[row[i] for i in kept] for row in rows]
-        return "\n".join([_table([header[i] for i in kept], rows), *self.warnings])
+        columns = [c for c in zip(header, *rows, strict=True) if any(c[1:])]
+        widths = [max(map(len, column)) for column in columns]
+        lines = [map(str.ljust, row, widths) for row in zip(*columns, strict=True)]
+        return "\n".join([*("  ".join(line).rstrip() for line in lines), *self.warnings])
 
 
 def diagnose(
@@ -240,22 +241,3 @@ def _cells(layer: LayerReport) -> list[str]:
         *(share(layer.dead), share(layer.saturated), orders, share(layer.flat)),
         *(number(layer.update), number(layer.order_update)),
     ]
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        lines = (
-            [cell.ljust(w) for cell, w in zip(r, widths, strict=True)] for r in [header, *rows]
-        )
-        return "\n".join("  ".join(line).rstrip() for line in lines)
-    table = Table(*header)
-    for row in rows:
-        table.add_row(*row)
-    console = Console(width=120)
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get().rstrip()

@@ -67,15 +67,10 @@ def unit_layer(
         return nn.Linear(in_features, units, bias=center, **options)
     if activation == "maxout":
         return MaxoutLinear(in_features, units, filters, bias=center, **options)
-    options |= (
-        {"order": 2.0, "learn_order": False}
-        if activation == "l2"
-        else {
-            "order": order,
-            "learn_order": learn_order,
-        }
-    )
-    return LpLinear(in_features, units, filters, center=center, bias=bias, **options)
+    if activation == "l2":
+        order, learn_order = 2.0, False
+    options |= {"order": order, "learn_order": learn_order, "center": center, "bias": bias}
+    return LpLinear(in_features, units, filters, **options)
 
 
 def slopes(layer: nn.Module, activation: str) -> Tensor:

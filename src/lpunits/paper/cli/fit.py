@@ -4,7 +4,7 @@ import ast
 import datetime
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import compress
 from pathlib import Path
@@ -17,7 +17,6 @@ from lpunits.files import make_folder
 from lpunits.paper.cli import tables
 from lpunits.paper.cli.folders import Settings
 from lpunits.paper.fitting import card, folder
-from lpunits.paper.fitting.columns import Kind
 from lpunits.paper.fitting.fit import Fitted, Prepared, prepare
 from lpunits.paper.fitting.fit import fit as fit_estimator
 from lpunits.paper.fitting.reading import read, shown
@@ -65,7 +64,9 @@ def fit(
         verbose: Show every epoch, also where there is no terminal.
     """
     folder.check(out, replace)
-    told, settings = _told(column or ()), _parameters(set_ or ())
+    told: dict[str, Any] = _pairs("--column", "NAME=KIND", column or (), str.rpartition)
+    texts = _pairs("--set", "name=value", set_ or ())
+    settings = {name.strip(): _value(text.strip()) for name, text in texts.items()}
     table = read(data, separator)
     prepared = prepare(table, target, task=task, test=test, seed=seed, told=told)
     make_folder(out)  # an error must come before any training
@@ -77,7 +78,16 @@ def fit(
         verbose=verbose or sys.stderr.isatty(),
         show=lambda text: print(text, flush=True),
     )
-    command = _command(data, out, prepared, column, test, set_, compare, separator, task)
+    options = {
+        "task": task,
+        "column": column,
+        "test": None if test == 0.2 else test,
+        "seed": seed,
+        "set": set_,
+        "no-compare": not compare,
+        "separator": separator,
+    }
+    command = _command(data, target, out, options)
     facts = {
         **fitted.facts(),
         "command": command,
@@ -91,50 +101,38 @@ def fit(
     print(f"next: {shlex.join(['lpunits', 'predict', str(out), 'new.csv'])}")
 
 
-def _told(pairs: Sequence[str]) -> dict[str, Kind]:
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, kind = pair.rpartition("=")
+def _pairs(
+    option: str,
+    form: str,
+    texts: Sequence[str],
+    split: Callable[[str, str], tuple[str, str, str]] = str.partition,
+) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = split(text, "=")
         if not equals:
-            raise ValueError(f"--column must be NAME=KIND, got {pair!r}")
-        found[name] = kind
+            raise ValueError(f"{option} must be {form}, got {text!r}")
+        found[name] = value
     return found
 
 
-def _parameters(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parameters of the estimator: values as Python writes them, otherwise text."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--set must be name=value, got {pair!r}")
-        try:
-            found[name.strip()] = ast.literal_eval(text.strip())
-        except (ValueError, SyntaxError):
-            found[name.strip()] = text.strip()
-    return found
+def _value(text: str) -> Any:
+    """A value as Python writes it, otherwise text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
-def _command(
-    data: Path,
-    out: Path,
-    prepared: Prepared,
-    column: Sequence[str] | None,
-    test: float,
-    settings: Sequence[str] | None,
-    compare: bool,
-    separator: str | None,
-    task: Task | None,
-) -> str:
+def _command(data: Path, target: str, out: Path, options: Mapping[str, Any]) -> str:
     """The command that repeats this one."""
-    words = ["lpunits", "fit", str(data), "--target", prepared.target.name, "-o", str(out)]
-    words += ["--task", task] if task else []
-    words += [word for pair in column or () for word in ("--column", pair)]
-    words += ["--test", str(test)] if test != 0.2 else []
-    words += ["--seed", str(prepared.seed)]
-    words += [word for pair in settings or () for word in ("--set", pair)]
-    words += ["--no-compare"] * (not compare)
-    words += ["--separator", separator] if separator else []
+    words = ["lpunits", "fit", str(data), "--target", target, "-o", str(out)]
+    for name, given in options.items():
+        for value in given if isinstance(given, list) else [given]:
+            if value is True:
+                words.append(f"--{name}")
+            elif value is not None and value is not False:
+                words += [f"--{name}", str(value)]
     return shlex.join(words)
 
 
@@ -143,7 +141,7 @@ def _print_prepared(prepared: Prepared) -> None:
     other = "regression" if target.task == "classification" else "classification"
     both = target.why.startswith(("whole numbers", "numbers"))
     print(f"{table.source}: {len(table):,} rows, {len(table.columns)} columns")
-    hint = f" (--task {other} takes it otherwise)" if both else ""
+    hint = f" (for {other}: --task {other})" if both else ""
     print(f"target {shown(target.name)}: {target.why}, {target.task}{hint}")
     print(f"columns: {card.summary(prepared.columns)}")
     for what, out in (("left out", True), ("filled or cut", False)):

@@ -163,26 +163,23 @@ def _no_match(chosen: Sequence[Experiment], scale: Scale, only: str) -> str:
 
 def _labels(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
     """The trials by their label; those that differ in the seed alone together."""
-    found: dict[str, dict[str, Trial]] = {}
-    for trial in trials:
-        found.setdefault(trial.config.label, {})[trial.key] = trial
-    return {
-        f"{label}, seed" + ("s " if len(group) > 1 else " ") + _seeds(list(group.values())): list(
-            group.values()
-        )
-        for label, group in found.items()
-    }
+    groups: dict[str, list[Trial]] = {}
+    for trial in {trial.key: trial for trial in trials}.values():
+        groups.setdefault(trial.config.label, []).append(trial)
+    return {f"{label}, {_seeds([t.seed for t in some])}": some for label, some in groups.items()}
 
 
-def _seeds(trials: Sequence[Trial]) -> str:
+def _seeds(seeds: Sequence[int]) -> str:
     """Seeds as text.
 
-    >>> _seeds([Trial(None, 0)]), _seeds([Trial(None, s) for s in (0, 1, 2)])
-    ('0', '0-2')
+    >>> _seeds([0]), _seeds([2, 0, 1]), _seeds([0, 2])
+    ('seed 0', 'seeds 0-2', 'seeds 0, 2')
     """
-    seeds = sorted({trial.seed for trial in trials})
-    together = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]}-{seeds[-1]}" if together else ", ".join(map(str, seeds))
+    seeds = sorted(set(seeds))
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    together = seeds == list(range(seeds[0], seeds[-1] + 1))
+    return f"seeds {seeds[0]}-{seeds[-1]}" if together else f"seeds {', '.join(map(str, seeds))}"
 
 
 def _print_plan(
