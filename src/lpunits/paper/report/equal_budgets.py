@@ -49,9 +49,8 @@ def section(contests: Sequence[Contest]) -> Section:
     words = ("better", "no significant difference", "worse")
     found = zip(words, against.values(), strict=True)
     clauses = [f"{word} on {', '.join(names)}" for word, names in found if names]
-    by_metric: dict[str, list[Contest]] = {}
-    for contest in contests:
-        by_metric.setdefault(contest.metric, []).append(contest)
+    metrics = dict.fromkeys(contest.metric for contest in contests)
+    by_metric = {metric: [c for c in contests if c.metric == metric] for metric in metrics}
     alt = "The test numbers of every kind of unit, relative to the mean of Lp units"
     caption = "A dot for each seed, a bar for the mean. Left of the line is better than Lp units."
     return Section(

@@ -59,9 +59,11 @@ def write(
     environment = jinja2.Environment(
         loader=TEMPLATES, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["text"] = lambda text: _html(text, titles)
     numbers = count(1)
-    environment.filters["inline"] = lambda picture: inline_svg(picture, f"f{next(numbers)}-")
+    environment.filters |= {
+        "text": lambda text: _html(text, titles),
+        "inline": lambda picture: inline_svg(picture, f"f{next(numbers)}-"),
+    }
     page = folder / "index.html"
     text = environment.get_template("page.html").render(
         about=ABOUT,

@@ -79,7 +79,8 @@ def _equal_budgets(scale: Scale, families: Sequence[Sequence[Study]], store: Rec
     title = "Equal budgets: each kind of unit after a search of its own"
     command = "lpunits search ...; lpunits run ... --from-search"  # in full with each search
     shown = equal_budgets.section(contests)
-    return [_shown("equal-budgets", title, about, shown, scale, command, trials, store)]
+    experiment = Experiment("equal-budgets", title, about, lambda _: trials, lambda _: shown, {})
+    return [Part(experiment, scale, command, trials, store.results(trials), shown)]
 
 
 def _part(name: str, plan: Plan, family: Sequence[Study], store: Records) -> Part:
@@ -95,31 +96,15 @@ def _part(name: str, plan: Plan, family: Sequence[Study], store: Records) -> Par
         f"{_metric(family[0])} on the validation set wins, and only the winner is tested.{fixed}"
     )
     title = f"Search: {plan.experiment}, {plan.trials} trials{each}"
-    command = "\n".join(_command(study, store) for study in family)
+    commands = []
+    for study in family:
+        seeds = len(_tests(study, store))
+        more = f"; {study.plan.repetition} --seeds {seeds}" if seeds > 1 else ""
+        commands.append(study.plan.command + more)
     shown = section(family, store, name)
-    return _shown(name, title, about, shown, plan.scale, command, trials, store)
-
-
-def _shown(
-    name: str,
-    title: str,
-    about: str,
-    shown: Section,
-    scale: Scale,
-    command: str,
-    trials: Sequence[Trial],
-    store: Records,
-) -> Part:
-    """A part whose section is made already."""
-    experiment = Experiment(name, title, about, lambda scale: trials, lambda results: shown, {})
-    return Part(experiment, scale, command, trials, store.results(trials), shown)
-
-
-def _command(study: Study, store: Records) -> str:
-    """What repeats a search and, if its winner has several seeds, their runs."""
-    seeds = len(_tests(study, store))
-    more = f"; {study.plan.repetition} --seeds {seeds}" if seeds > 1 else ""
-    return study.plan.command + more
+    experiment = Experiment(name, title, about, lambda _: trials, lambda _: shown, {})
+    results = store.results(trials)
+    return Part(experiment, plan.scale, "\n".join(commands), trials, results, shown)
 
 
 def section(family: Sequence[Study], store: Records, name: str) -> Section:
@@ -143,37 +128,29 @@ def section(family: Sequence[Study], store: Records, name: str) -> Section:
             reasons = "; ".join(f"{t.number}: {t.user_attrs.get('error')}" for t in failed[:5])
             more = f" and {len(failed) - 5} more" if len(failed) > 5 else ""
             notes.append(f"{_units(study)}: failed trials: {reasons}{more}.")
-    verdict = " ".join(_verdict(study, store) for study in family)
-    return Section(verdict, [_winners(family, store)], (), notes, (), details)
-
-
-def _verdict(study: Study, store: Records) -> str:
-    best, tests = study.best(), _tests(study, store)
-    assert best is not None
-    found = f"{_units(study)}: {_score(study, best.value)} on validation (trial {best.number})"
-    if not study.tested:
-        return f"{found}; the search has not finished, nothing was tested."
-    if not tests:
-        return f"{found}; the winner was not tested."
-    return f"{found}, {spread(tests, _form(study))} on test."
-
-
-def _winners(family: Sequence[Study], store: Records) -> Table:
-    rows = []
+    rows, sentences = [], []
     for study in family:
         best, tests = study.best(), _tests(study, store)
         assert best is not None
-        finished = f"{len(study.finished())} of {study.plan.trials}"
-        found = spread(tests, _form(study)) if tests else "not tested"
-        rows.append([_units(study), finished, _score(study, best.value), found])
-    metric = _metric(family[0])
-    return Table(["units", "trials", f"lowest validation {metric}", f"test {metric}"], rows)
+        score, units = format(best.value, _form(study)), _units(study)
+        tested = spread(tests, _form(study)) if tests else "not tested"
+        rows.append([units, f"{len(study.finished())} of {study.plan.trials}", score, tested])
+        ending = f", {tested} on test" if tests else "; the winner was not tested"
+        if not study.tested:
+            ending = "; the search has not finished, nothing was tested"
+        sentences.append(f"{units}: {score} on validation (trial {best.number}){ending}.")
+    head = ["units", "trials", f"lowest validation {metric}", f"test {metric}"]
+    return Section(" ".join(sentences), [Table(head, rows)], (), notes, (), details)
 
 
 def _best(study: Study) -> Table:
     names = list(study.space.ranges)
     rows = [
-        [str(t.number), _score(study, t.value), *(_text(t.params.get(name)) for name in names)]
+        [
+            str(t.number),
+            format(t.value, _form(study)),
+            *(_text(t.params.get(name)) for name in names),
+        ]
         for t in _complete(study)[:BEST]
     ]
     head = ["trial", _metric(study), *(name.replace("_", " ") for name in names)]
@@ -214,12 +191,12 @@ def slices(family: Sequence[Study]) -> Figure:
     drawn_from = {n: d for trials in done.values() for n, d in trials[0].distributions.items()}
     columns = min(4, len(drawn_from)) or 1
     lines = math.ceil(len(drawn_from) / columns) or 1
-    size = 2.3 + 1 / columns, 2.1 + 0.4 / lines
-    fig, drawn = panels(lines, columns, *size, share="y")
+    fig, drawn = panels(lines, columns, 2.3 + 1 / columns, 2.1 + 0.4 / lines, share="y")
     for axes in drawn[len(drawn_from) :]:
         axes.set_visible(False)
-    for index, (name, distribution) in enumerate(drawn_from.items()):
-        axes = drawn[index]
+    for axes in drawn[::columns]:
+        axes.set_ylabel(_metric(family[0]))
+    for axes, (name, distribution) in zip(drawn, drawn_from.items(), strict=False):
         for kind, trials in done.items():
             places: list[Any] = [t.params[name] for t in trials if name in t.params]
             if not places:  # these units do not have it
@@ -241,8 +218,6 @@ def slices(family: Sequence[Study]) -> Figure:
             axes.minorticks_off()  # their labels would overlap
             axes.set_xlim(ends[0] / 1.2, ends[1] * 1.2)
         axes.set_xlabel(name.replace("_", " "))
-        if index % columns == 0:
-            axes.set_ylabel(_metric(family[0]))
     if len(family) > 1:
         shown = (axes.get_legend_handles_labels() for axes in drawn)
         everyone = max(shown, key=lambda legend: len(legend[0]))
@@ -274,10 +249,6 @@ def _units(study: Study) -> str:
 
 def _form(study: Study) -> str:
     return ".2%" if _metric(study) == "error" else ".3f"
-
-
-def _score(study: Study, value: float | None) -> str:
-    return "" if value is None else format(value, _form(study))
 
 
 def _metric(study: Study) -> str:
