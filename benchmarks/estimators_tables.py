@@ -33,6 +33,35 @@ def covertype(rows: int) -> Callable[[int], Table]:
     return table
 
 
+def elevation(seed: int) -> Table:
+    """The first column of Covertype from the others."""
+    X, _ = covertype(6_000)(seed)
+    return X[:, 1:], X[:, 0]
+
+
+def skewed_target(seed: int) -> Table:
+    """The target is the exponential of a smooth function."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(3000, 10))
+    y = X[:, 0] + 0.5 * X[:, 1] * X[:, 2] + 0.3 * np.sin(3 * X[:, 3])
+    return X, np.exp(y + 0.2 * rng.normal(size=3000))
+
+
+def skewed_inputs(seed: int) -> Table:
+    """A product of columns, whose largest values decide."""
+    rng = np.random.default_rng(seed)
+    X = np.exp(1.5 * rng.normal(size=(3000, 8)))
+    return X, X[:, 0] * X[:, 1] / (1 + X[:, 2]) + 0.1 * rng.normal(size=3000)
+
+
+def steps(seed: int) -> Table:
+    """A function that is constant in boxes, as trees are."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((8000, 6))
+    y = np.floor(4 * X[:, 0]) * np.where(X[:, 1] > 0.5, 1, -1) + 2 * (X[:, 2] > 0.3)
+    return X, y + 0.3 * rng.normal(size=8000)
+
+
 CLASSES: dict[str, Callable[[int], Table]] = {
     "wine": lambda seed: ready.load_wine(return_X_y=True),
     "breast cancer": lambda seed: ready.load_breast_cancer(return_X_y=True),
@@ -60,10 +89,20 @@ HELD_OUT_CLASSES: dict[str, Callable[[int], Table]] = {
     "iris": lambda seed: ready.load_iris(return_X_y=True),
     "blobs": lambda seed: ready.make_blobs(1000, 8, centers=6, cluster_std=6.0, random_state=seed),
     "covertype, 20,000 rows": covertype(25_000),
+    "3 % in one class": lambda seed: ready.make_classification(
+        4000, 20, n_informative=6, weights=[0.97], flip_y=0.005, random_state=seed
+    ),
+    "150 x 2,000": lambda seed: ready.make_classification(
+        150, 2000, n_informative=15, n_redundant=0, class_sep=2.0, random_state=seed
+    ),
 }
 HELD_OUT_NUMBERS: dict[str, Callable[[int], Table]] = {
     "Friedman 2": lambda seed: ready.make_friedman2(1500, noise=100.0, random_state=seed),
     "swiss roll": lambda seed: ready.make_swiss_roll(2000, noise=0.5, random_state=seed),
+    "elevation": elevation,
+    "skewed target": skewed_target,
+    "skewed inputs": skewed_inputs,
+    "steps": steps,
 }
 ALL = CLASSES | NUMBERS | HELD_OUT_CLASSES | HELD_OUT_NUMBERS
 
