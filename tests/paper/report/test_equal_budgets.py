@@ -14,7 +14,7 @@ from lpunits.paper.training.trial import Trial
 
 RESULTS = Path(__file__).parents[3] / "results"
 
-ERRORS = {"lp": [0.20, 0.22], "relu": [0.10, 0.12], "maxout": [0.30, 0.31]}
+ERRORS = {"lp": [0.20, 0.22, 0.21], "relu": [0.10, 0.12, 0.12], "maxout": [0.30, 0.31, 0.31]}
 NATS = {"lp": [8.0, 8.1], "tanh": [8.05, 8.07]}
 
 
@@ -31,18 +31,27 @@ def shown():
 
 def test_the_best_of_the_others_decides(shown):
     assert shown.verdict == (
-        "Lp units against the best other kind on the test set: better on C (L2); no significant "
-        "difference on B (tanh); worse on A (ReLU)."
+        "Lp units against the best other kind on the test set: no significant difference on "
+        "B (tanh), C (L2); worse on A (ReLU)."
     )
 
 
 def test_a_table_for_each_metric(shown):
-    errors, nats = shown.tables
+    errors, nats, _ = shown.tables
     assert errors.head == ["data", "search", "Lp", "L2 (p = 2)", "maxout", "ReLU"]
     assert [row[0] for row in errors.rows] == ["A", "C"]
     assert errors.rows[0][3] == ""  # not searched
     assert errors.rows[1][2:] == ["10.0% (n = 1)", "20.0% (n = 1)", "", ""]
     assert nats.rows == [["B", "8 trials", "8.05 ± 0.07 (n = 2)", "8.06 ± 0.01 (n = 2)"]]
+
+
+def test_differences_have_intervals_by_seed(shown):
+    *_, differences = shown.tables
+    assert differences.rows == [
+        ["A", "ReLU", "+9.67 points", "+8.23 to +11.10", "0.0012"],
+        ["B", "tanh", "-0.010 nats", "-0.518 to +0.498", "0.84"],
+        ["C", "L2", "", "", "one seed"],
+    ]
 
 
 def test_the_figure_is_relative_to_lp_units(shown):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from lpunits.paper.report.figures import COLORS, NAMES, QUIET, panels
 from lpunits.paper.report.section import Picture, Section, Table
-from lpunits.paper.statistics import compare, spread
+from lpunits.paper.statistics import paired, spread
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Contest:
         budget: The size of each search.
         metric: What is compared: ``error`` or ``NLL``, lower is better.
         form: The format of its numbers.
-        tests: For each kind of unit, ``lp`` among them, the number of every seed.
+        tests: For each kind of unit, ``lp`` among them, the number of the seeds 0, 1, ...
     """
 
     data: str
@@ -32,20 +32,27 @@ class Contest:
     form: str
     tests: Mapping[str, Sequence[float]]
 
+    @property
+    def best_other(self) -> str:
+        """The kind of unit with the lowest mean, Lp units aside."""
+        others = (kind for kind in self.tests if kind != "lp")
+        return min(others, key=lambda kind: statistics.fmean(self.tests[kind]))
+
 
 def section(contests: Sequence[Contest]) -> Section:
     """A table and a panel for each metric, and how Lp units compare with the best of the others.
 
-    >>> contest = Contest("A", "3 trials", "error", ".1%", {"lp": [0.1, 0.2], "relu": [0.4, 0.5]})
+    >>> tests = {"lp": [0.10, 0.12, 0.13], "relu": [0.41, 0.44, 0.44]}
+    >>> contest = Contest("A", "3 trials", "error", ".1%", tests)
     >>> section([contest]).verdict
     'Lp units against the best other kind on the test set: better on A (ReLU).'
     """
     against: dict[str, list[str]] = {"lower": [], "not significantly different": [], "higher": []}
     for contest in contests:
-        ours, others = contest.tests["lp"], {k: t for k, t in contest.tests.items() if k != "lp"}
-        best = min(others, key=lambda kind: statistics.fmean(others[kind]))
-        name = NAMES[best].partition(" (")[0]
-        against[compare(ours, others[best])].append(f"{contest.data} ({name})")
+        best = contest.best_other
+        difference = paired(contest.tests["lp"], contest.tests[best])
+        how = difference.how if difference else "not significantly different"
+        against[how].append(f"{contest.data} ({_short(best)})")
     words = ("better", "no significant difference", "worse")
     found = zip(words, against.values(), strict=True)
     clauses = [f"{word} on {', '.join(names)}" for word, names in found if names]
@@ -55,10 +62,11 @@ def section(contests: Sequence[Contest]) -> Section:
     caption = "A dot for each seed, a bar for the mean. Left of the line is better than Lp units."
     return Section(
         f"Lp units against the best other kind on the test set: {'; '.join(clauses)}.",
-        [_table(metric, alike) for metric, alike in by_metric.items()],
+        [*(_table(metric, alike) for metric, alike in by_metric.items()), _differences(contests)],
         [Picture("equal-budgets", figure(by_metric), alt, caption)],
         [
-            "A difference is significant if it exceeds two standard errors.",
+            "A difference is significant if its 95 % interval, by a paired t-test over the seeds, "
+            "does not contain 0. Three seeds find large differences only.",
             "All nets on one dataset have about the same number of weights.",
         ],
     )
@@ -72,6 +80,28 @@ def _table(metric: str, contests: Sequence[Contest]) -> Table:
     ]
     caption = f"Test {metric}: mean ± standard deviation over seeds, n their number"
     return Table(["data", "search", *(NAMES[kind] for kind in kinds)], rows, caption)
+
+
+def _differences(contests: Sequence[Contest]) -> Table:
+    rows = []
+    for contest in contests:
+        best, points = contest.best_other, contest.form.endswith("%")
+        found = paired(contest.tests["lp"], contest.tests[best])
+        if found is None:
+            rows.append([contest.data, _short(best), "", "", "one seed"])
+            continue
+        mean, low, high = (f"{100 * x:+.2f}" if points else f"{x:+.3f}" for x in found[:3])
+        unit = "points" if points else "nats"
+        rows.append(
+            [contest.data, _short(best), f"{mean} {unit}", f"{low} to {high}", f"{found.p:.2g}"]
+        )
+    head = ["data", "the best other kind", "Lp less that", "95 % interval", "p"]
+    caption = "Mean difference over seeds, its confidence interval, and p of a paired t-test"
+    return Table(head, rows, caption)
+
+
+def _short(kind: str) -> str:
+    return NAMES[kind].partition(" (")[0]
 
 
 def figure(by_metric: Mapping[str, Sequence[Contest]]) -> Figure:
