@@ -107,6 +107,15 @@ def test_the_unit_drawn_in_fig1_has_the_value_that_is_written_at_it():
     assert re.search(r"with an error of (0e\+00|\de-1[56])\.", fig1.section([]).verdict)
 
 
+@pytest.mark.parametrize("order", fig1.ORDERS)
+def test_the_curves_of_fig1_meet_in_four_points_and_are_inside_the_picture(order):
+    unit = fig1.unit(((1.0, 0.0), (0.0, 1.0)), (0.0, 0.0), order)
+    corners = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    assert unit(corners) == pytest.approx(1)
+    (curve,) = unit.curve(1.0)
+    assert abs(curve).max() < 2.1
+
+
 def test_of_equally_good_nets_the_one_with_the_smallest_shape_is_drawn(tmp_path):
     config = fig2.PANELS["L2 unit"]
     runs = [result(config, seed, tmp_path) for seed in range(3)]

@@ -26,7 +26,7 @@ def unit(
     filters: Sequence[Sequence[float]], centers: Sequence[float], order: float
 ) -> geometry.Unit:
     """A unit of the library, seen as a shape."""
-    layer = LpLinear(2, 1, len(filters), order=order, dtype=torch.float64)
+    layer = LpLinear(2, 1, len(filters), order=order, bias=False, dtype=torch.float64)
     weights = {"weight": torch.tensor(filters), "center": torch.tensor(centers)}
     layer.load_state_dict({k: w.unsqueeze(1) for k, w in weights.items()}, strict=False)
     return geometry.units(layer)[0]

@@ -117,14 +117,18 @@ def bullets(text: str) -> list[str]:
 
 
 def _html(text: str, titles: Mapping[str, str]) -> Markup:
-    """Text with ```code```, *emphasis*, **strong** and [[experiment]] marked."""
+    """Text with ```code```, *emphasis*, **strong** and [[experiment]] marked.
+
+    A link to a page of the documentation, which may not be here, becomes its text.
+    """
 
     def link(match: re.Match[str]) -> str:
         name = match[1]
         label = escape(titles.get(name, name).partition(":")[0])
         return f'<a href="#{name}">{label}</a>' if name in titles else label
 
-    out = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    out = re.sub(r"\[([^\[\]]+)\]\([^)]*\)", r"\1", str(escape(text)))
+    out = re.sub(r"`([^`]+)`", r"<code>\1</code>", out)
     out = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", out)
     out = re.sub(r"(?<!\w)\*(\w.*?)\*", r"<em>\1</em>", out)
     return Markup(re.sub(r"\[\[([\w-]+)\]\]", link, out))
