@@ -71,6 +71,14 @@ def test_splits_and_classes(real: Path) -> None:
         torch.testing.assert_close(share, torch.tensor(COUNTS) / 581_012, atol=0.01, rtol=0)
 
 
+def test_the_sizes_of_tabr(real: Path) -> None:
+    found = load("covertype", components=None, tabr=True)
+    splits = found.train, found.valid, found.test
+    assert [len(s) for s in splits] == [371_847, 92_962, 116_203]
+    assert sum(torch.bincount(s.targets, minlength=7) for s in splits).tolist() == COUNTS
+    assert found.train.features[:, :10].double().mean(0).abs().max() < 1e-5
+
+
 def test_components_are_fitted_on_the_training_rows(real: Path) -> None:
     found, columns = load("covertype"), load("covertype", components=None)
     assert columns.train.features.shape == (501_012, 54)

@@ -16,6 +16,7 @@ from lpunits.paper.training.recipes import (
     MODERN_COVERTYPE,
     MODERN_MNIST,
     MODERN_NOISE,
+    MODERN_TABR,
     modern,
 )
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -29,7 +30,8 @@ FULL = (
     (replace(MODERN_NOISE, **LAST_STAGE), {"lp": 5, "maxout": 1, "relu": 1}),
     (replace(MODERN_ADVERSARIAL, **LAST_STAGE), {"lp": 5, "maxout": 1, "relu": 1}),
     (MODERN_COVERTYPE, {"lp": 2, "l2": 1, "maxout": 1, "relu": 1}),
-    (MODERN_COLUMNS, {"lp": 1}),
+    (MODERN_COLUMNS, {"lp": 3}),
+    (MODERN_TABR, {"lp": 1}),
 )
 
 
@@ -75,7 +77,9 @@ def section(results: Sequence[Result]) -> Section:
             "layers instead of dropout. *With adversarial examples*: at a distance of 1.5, instead "
             "of noisy inputs and smoothed labels. A last stage trains on the validation set, too.",
             "Covertype: 16 components with variance 1, and a last stage as well. The split is "
-            "ours: the paper's DS2-581 is not published.",
+            "ours: the paper's DS2-581 is not published. *TabR's sizes*: 371,847 training rows, "
+            "92,962 for validation and 116,203 for the test, all columns, no last stage; on such a "
+            "split TabR reports 2.36% and TabM 2.55%, each after a search of its own.",
         ],
         summary,
     )

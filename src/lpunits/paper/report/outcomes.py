@@ -51,6 +51,7 @@ def title(config: Training) -> str:
     options = dict(config.data_options)
     size = f", {options['train']:,} images" if "train" in options else ""
     columns = ", 54 columns" if "components" in options and options["components"] is None else ""
+    columns += ", TabR's sizes" if options.get("tabr") else ""
     disturbed = {"noise": getattr(config, "noise", 0), "adversarial examples": config.adversarial}
     disturbances = " and ".join(name for name, amount in disturbed.items() if amount)
     inputs = f" with {disturbances}" if disturbances else ""

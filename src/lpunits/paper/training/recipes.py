@@ -157,6 +157,10 @@ MODERN_COVERTYPE = replace(
     last_lr=5e-4,
 )
 MODERN_COLUMNS = replace(MODERN_COVERTYPE, data_options=(("components", None),))
+# For numbers beside those of TabR and TabM, whose networks never see the validation rows.
+MODERN_TABR = replace(
+    MODERN_COLUMNS, data_options=(("components", None), ("tabr", True)), last_epochs=0
+)
 
 
 def modern(scale: Scale) -> FeedForward:
