@@ -290,8 +290,8 @@ template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, S
         const V d = scale * (mean - load(log));
         V square = d * d, term = square * polynomial<4>(d, Number<T>::SERIES);
         if constexpr (WEIGHTED) {
-          const V w = weights_of(b);
-          term *= w, square = w == 0 ? V{} : square;
+          const V w = weights_of(b);  // what has none may be so far away that its term is no number
+          term = w == 0 ? V{} : term * w, square = w == 0 ? V{} : square;
         } else if (SHARED && log == last) {
           const V lane = iota();
           const I inside = lane < T(c.last_row[t]);

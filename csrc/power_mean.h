@@ -53,9 +53,9 @@ template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
       power = power + other.power, less_1 = less_1 + other.less_1, weight = weight + other.weight;
     }
   };
-  struct Spread {
-    V terms = {}, widest = {};
-    void join(const Spread& other) { terms += other.terms, widest = larger(widest, other.widest); }
+  struct Terms {
+    V total = {};
+    void join(const Terms& other) { total += other.total; }
   };
 
   void each_group(bool backward) {
@@ -192,29 +192,31 @@ template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
     const V slope = T(LN2) * (divergence(t, p, n, mean, root) * inverse) * inverse;
     // Beside a zero the slope is large and u small; elsewhere u may be the largest number, and the slope is small.
     put(c.dp, t, finite ? (slope < 1 ? grad * slope * u : grad * u * slope) : V{});
-    const V share = grad / n, by_weight = finite ? share * u * inverse : V{};
+    const V share = grad / n, by_weight = finite ? share * inverse : V{};
     each_row(t, [&](T* b, T* log_at) {
       const V log = load(log_at), w = weights_of(b), value = load(b);
       const Power<T> slope((p - 1) * log - root.log_mean + root.whole, root.part), ratio(p * log - root.log_mean);
       const V size = slope.times(share * w);
       const I none = (m == 0) | (w == 0) | (value == 0) | (absolute<T>(log) == NOWHERE);
       store(b, none ? V{} : as<V>(as<I>(size) ^ sign_bit<T>(value)));
-      store(log_at, (w == 0) | (m == 0) ? V{} : by_weight * ratio.less_1);
+      store(log_at, (w == 0) | (m == 0) ? V{} : by_weight * ratio.less_1 * u);
     });
   }
 
-  // D in bits; see Math::separate_ties.
+  // D in bits; see Math::separate_ties. Weights may make D small where entries are far apart, too.
   V divergence(int t, V p, V n, V mean, const Root<T>& root) const {
     const V direct = p * mean - root.log_mean, scale = p * T(LN2);
-    if (!any(direct < TIED)) return direct;
-    Spread spread = this->template add_up<Spread>(t, [&](Spread& sums, T* b, T* log) {
-      const V w = weights_of(b), d = w == 0 ? V{} : scale * (mean - load(log));
-      sums.terms += w * d * d * polynomial<4>(d, Number<T>::SERIES);
-      sums.widest = larger(sums.widest, d * d);
+    const I tied = direct < TIED;
+    if (!any(tied)) return direct;
+    const Terms terms = this->template add_up<Terms>(t, [&](Terms& sums, T* b, T* log) {
+      const V w = weights_of(b), d = w == 0 ? V{} : scale * (mean - load(log)), square = d * d;
+      const I far = square >= T(0.5);
+      V term = square * polynomial<4>(d, Number<T>::SERIES);
+      if (any(far & tied)) term = far ? 1 - (1 + d) * Power<T>(d / T(-LN2)).times(all(T(1))) : term;
+      sums.total += w * term;
     });
-    if (SHARED) spread.widest = all(across<T>(spread.widest, [](T x, T y) { return x > y ? x : y; }));
-    const V exact = log2_1p<T>(joined(spread.terms) * exp_of_small(direct * T(LN2)) / n);
-    return (direct < TIED) & (spread.widest < T(0.5)) ? exact : direct;
+    const V mean_less_1 = joined(terms.total) * exp_of_small(direct * T(LN2)) / n;
+    return tied & (mean_less_1 < T(0.25)) ? log2_1p<T>(mean_less_1) : direct;
   }
 };
 

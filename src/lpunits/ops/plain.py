@@ -204,7 +204,7 @@ class _Mean(NamedTuple):
 
     def slopes_by_weight(self) -> Tensor:
         """du/dw."""
-        found = self.u / self.n * (self.y - self.G).expm1() / self.p
+        found = (self.y - self.G).expm1() / self.p / self.n * self.u
         return torch.where((self.w == 0) | self.dead | self.p.isinf(), 0, found)
 
     def _divergence(self, dim: int) -> Tensor:
@@ -317,7 +317,7 @@ def mean_of(b: Tensor, p: Tensor, weight: Tensor | None, over: Dense) -> Tensor:
     scale = torch.where(dead | m.isinf(), 1, m)
     has_power = (w != 0) & (a != 0) & ~a.isinf()
     a, base = torch.where(has_power, a, over.spread(scale)), over.spread(scale)
-    r = a / base
+    r = (a / base).clamp(max=torch.finfo(b.dtype).max)
     n = torch.where(n == 0, 1, n)
     width = most.log() - torch.where(least == 0, 1, least).log()
     limit = 3e-4 if b.dtype == torch.float64 else 0.03
@@ -327,19 +327,19 @@ def mean_of(b: Tensor, p: Tensor, weight: Tensor | None, over: Dense) -> Tensor:
 
     # From p = 1 on, powers: they have derivatives at the smallest numbers, too.
     exponent = torch.where(low | near_0, 1, order)
-    power = torch.where(by_log, 1, r).pow(over.spread(exponent))
+    power = torch.where(by_log | over.spread(as_maximum), 1, r).pow(over.spread(exponent))
     s = over.sum(torch.where(has_power, w * power, 0)) / n
     root = torch.where(dead, 1, s).pow(0.5 / exponent)  # twice, as u/m may underflow
 
-    root_of_tiny = torch.finfo(b.dtype).tiny ** 0.5
-    direct = (r > root_of_tiny) & (r < 1 / root_of_tiny)
-    far = torch.where(by_log & ~direct, a, base).log() - base.log()
-    l = torch.where(direct, torch.where(by_log & direct, r, 1).log(), far)  # noqa: E741
+    # The value from the ratio, which has the digits; derivatives from log(a): they do not overflow.
+    log_a = torch.where(by_log, a, 1).log()
+    l = _log_ratio(a.detach(), base) + (log_a - log_a.detach())  # noqa: E741
 
     # Below, the root multiplies errors: here the powers less 1 have all their digits.
     exponent = torch.where(low, order, 1)
     x = torch.where(over.spread(low), over.spread(exponent) * l, 0)
-    expm1 = (x / 2).tanh() * (x.exp() + 1)  # ONNX has no expm1
+    small = (x / 2).clamp(min=-1).tanh()  # ONNX has no expm1, and far from 0 a tanh no derivatives
+    expm1 = torch.where(x > -2, small * (x.exp() + 1), x.exp() - 1)
     less_1 = over.sum(w * torch.where(has_power, expm1, -1)) / n
     s = over.sum(torch.where(has_power, w * x.exp(), 0)) / n
     near_1 = less_1 > -0.5
