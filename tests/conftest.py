@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest.register_assert_rewrite("cases")
+pytest.register_assert_rewrite("accuracy")
 
 
 @pytest.fixture(autouse=True)

@@ -14,14 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from cases import (
-    CASES,
-    INF,
-    assert_accurate,
-    assert_rounded_once,
-    relative_to_largest,
-    ulps,
-)
+from accuracy import assert_accurate, assert_rounded_once, relative_to_largest, ulps
+from cases import CASES, INF
 from lpunits.ops import plain
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

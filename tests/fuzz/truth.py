@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from cases import exact, ulps
+from accuracy import exact, ulps
 
 LARGEST_EXACT = 32  # entries; up to here 50 digits take a few milliseconds
 
