@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sqlite3
 import sys
 import time
+from contextlib import closing
 
 import pytest
 import sqlalchemy
@@ -57,15 +59,27 @@ def test_the_claim_of_a_killed_process_passes_at_once(tmp_path):
     os.close(reader), os.close(writer)
 
 
-def test_a_run_shows_that_it_is_alive(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(claims, "GRACE", 1.0)
+def test_a_run_shows_that_it_is_alive(tmp_path, monkeypatch, clock):
+    monkeypatch.setattr(claims, "HEARTBEAT", 0.05)
     monkeypatch.setattr(claims, "is_alive", lambda process: None)  # as if on another machine
-    with shared(tmp_path) as one, shared(tmp_path) as two:
+    with (
+        closing(sqlite3.connect(tmp_path / FILE)) as database,
+        shared(tmp_path) as one,
+        shared(tmp_path) as two,
+    ):
+
+        def beats():
+            return database.execute(f"SELECT beats FROM {TABLE.name}").fetchone()
+
         assert one.claim("a")
-        for _ in range(15):
+        deadline = time.monotonic() + 60
+        for _ in range(3):
             assert not two.claim("a")
-            time.sleep(0.1)
+            seen = beats()
+            clock.now += 0.9 * claims.GRACE
+            while beats() == seen:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
 
 
 def test_a_damaged_file_is_told_in_a_sentence(tmp_path):

@@ -1,6 +1,5 @@
 """Studies: the same values whoever draws them, and no trial in two hands."""
 
-import time
 from contextlib import ExitStack
 
 import optuna
@@ -77,12 +76,11 @@ def test_a_trial_too_many_is_nobodys_until_more_are_wanted(driver, url):
     assert driver(url, 3).next_trial().number == 2
 
 
-def test_a_claim_passes_to_one_when_its_driver_is_still(driver, url, monkeypatch):
-    monkeypatch.setattr(claims, "GRACE", 0.3)
+def test_a_claim_passes_to_one_when_its_driver_is_still(driver, url, clock):
     dead, *others = (driver(url, 1) for _ in range(3))
     drawn = dead.trial(dead.next_trial())
     assert [one.next_trial() for one in others] == [None, None]
-    time.sleep(0.4)
+    clock.now += claims.GRACE
     taken = [(one, asked) for one in others if (asked := one.next_trial()) is not None]
     ((heir, asked),) = taken
     assert heir.trial(asked) == drawn
@@ -90,14 +88,13 @@ def test_a_claim_passes_to_one_when_its_driver_is_still(driver, url, monkeypatch
     assert heir.claims.beat() == set()
 
 
-def test_a_driver_that_beats_keeps_its_claim(driver, url, monkeypatch):
-    monkeypatch.setattr(claims, "GRACE", 0.3)
+def test_a_driver_that_beats_keeps_its_claim(driver, url, clock):
     one, two = driver(url, 1), driver(url, 1)
     assert one.next_trial() is not None
-    for _ in range(10):
+    for _ in range(3):
         assert one.claims.beat() == set()
         assert two.next_trial() is None
-        time.sleep(0.1)
+        clock.now += 0.9 * claims.GRACE
     one.claims.release()
     assert two.next_trial() is not None
 
