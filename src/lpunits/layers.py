@@ -115,12 +115,12 @@ class LpLinear(Ordered):
     def initial_statistics(self) -> Statistics:
         """Of the norms, with standard normal projections."""
         orders, unit = torch.tensor(self.initial_order, device="cpu").unique(return_inverse=True)
-        of_orders = statistics(
-            lambda z: lp_pool(z.expand(*z.shape[:-1], len(orders)), orders, dim=-2),
-            self.filters,
-            self._spread,
+        # One by one: the slope of a unit among many would cost the backward pass of all of them.
+        of_orders = (
+            statistics(lambda z, p=p: lp_pool(z, p, dim=-2), self.filters, self._spread)
+            for p in orders.split(1)
         )
-        return Statistics(*(value[unit] for value in of_orders))
+        return Statistics(*(torch.cat(values)[unit] for values in zip(*of_orders, strict=True)))
 
     def forward(self, x: Tensor) -> Tensor:
         """``(..., in_features)`` to ``(..., units)``."""
