@@ -23,7 +23,7 @@ reproduce: .venv/.paper  ## every experiment on embedded or generated data, then
 test: .venv/.dev  ## run every test, and every example in the documentation
 	@$(BIN)/python -c "$(STATUS)"
 	@echo "==> running the tests"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: .venv/.dev  ## the tests that take a moment, for daily work
 	@$(BIN)/python -m pytest -q -n 2 -m "not slow" tests

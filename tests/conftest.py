@@ -54,9 +54,19 @@ SLOW = (
 )
 
 
+def _is_slow(path: Path) -> bool:
+    """Whether the tests of a file start processes, train, or compile for long."""
+    return any(path.is_relative_to(Path(__file__).parent / name) for name in SLOW)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what ``make test-fast`` leaves out."""
+    return (config.option.markexpr == "not slow" and _is_slow(collection_path)) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts processes, trains, or compiles for long."""
-    here = Path(__file__).parent
+    """Mark what is slow and run it first, so that two processes end at about the same time."""
     for item in items:
-        if any(item.path.is_relative_to(here / name) for name in SLOW):
+        if _is_slow(item.path):
             item.add_marker("slow")
+    items.sort(key=lambda item: not _is_slow(item.path))
