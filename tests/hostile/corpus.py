@@ -140,6 +140,7 @@ MIDI = {
     "no running status": lambda: midi(480, b"\0\x3c\x40"),
     "endless delta": lambda: midi(480, b"\xff" * 1000),
     "a year of silence": lambda: midi(480, b"\0\x90\x3c\x40" + b"\xff\xff\xff\x7f\x80\x3c\x40"),
+    "five million notes": lambda: midi(480, NOTE, b"\0\x90", b"\x3c\x40\0" * 5_000_000),
     "half": lambda: midi(480, NOTE)[:20],
     "head alone": lambda: midi()[:14],
     "note outside of the keyboard": lambda: midi(480, NOTE.replace(b"\x3c", b"\x7f")),
@@ -174,6 +175,26 @@ CSV = {
     "faces with a long usage": lambda: (
         b"emotion,pixels,Usage\n0," + b"1 " * 2304 + b"," + b"x" * 10**5 + b"\n"
     ),
+}
+
+# ---------------------------------------------------------------- parquet
+
+
+def parquet(value: object, rows: int) -> bytes:
+    """A parquet file that has the same value in every row, and its target."""
+    import polars
+
+    buffer = io.BytesIO()
+    each = polars.repeat(value, rows, eager=True).to_frame("a")
+    each.with_columns(target=polars.lit(1)).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+PARQUET = {
+    "100 million values": lambda: parquet(1, 50_000_000),
+    "a book in every row": lambda: parquet("a book" * 10_000, 20_000),
+    "half": lambda: parquet(1, 100)[:-100],
+    "a wrong length": lambda: parquet(1, 100)[:-8] + b"\xff\xff\xff\x7fPAR1",
 }
 
 # ---------------------------------------------------------------- idx, gzip
@@ -269,6 +290,8 @@ MUSIC = {
     "a program": lambda: pickle.dumps({"train": Exits(), "valid": [], "test": []}),
     "deep": lambda: b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b".",
     "10,000 digits": lambda: b"I" + DIGITS.encode() + b"\n.",
+    # {(((), ()), ((), ())): 1}, but 60 pairs deep: the key has 2^60 parts to hash
+    "a key that takes years": lambda: b"\x80\x02})" + b"2\x86" * 60 + b"K\x01s.",
     "lists of the wrong things": lambda: pickle.dumps({"train": [1], "valid": [], "test": None}),
 }
 
@@ -311,6 +334,19 @@ DATABASES = {
     ),
     "half": lambda: storage(plan=PLAN)[:6000],
     "a flipped page": lambda: storage(plan=PLAN)[:4096] + b"\xff" * 8192,
+    **{
+        f"{table} without end": lambda table=table: database(
+            f"CREATE VIEW {table} AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM "
+            "n) SELECT x AS study_id, x AS study_name, x AS schema_version, x AS library_version, "
+            "'run' AS scope, x AS name, x AS driver, x AS beats, x AS version_info_id FROM n"
+        )
+        for table in ("studies", "version_info", "lpunits_claimed")
+    },
+    "a trigger": lambda: database(
+        "CREATE TABLE lpunits_claimed (scope, name, driver, beats)",
+        "CREATE TRIGGER more AFTER INSERT ON lpunits_claimed BEGIN DELETE FROM lpunits_claimed; "
+        "END",
+    ),
 }
 PLANS = {
     "plan is a list": lambda: storage(plan=[1, 2], space="x"),
@@ -333,6 +369,7 @@ FILES = {
     "folders": FOLDERS,
     "midi": MIDI,
     "csv": CSV,
+    "parquet": PARQUET,
     "idx": IDX,
     "npz": NPZ,
     "music": MUSIC,

@@ -63,6 +63,14 @@ MODELS = {
         )
         for value in (None, "many", [], [1, 2], {}, -1, 0, 2.5, 10**9, 10**30, True)
     },
+    "100,000 layers": lambda: sealed(
+        about(
+            kind="FeedForward",
+            config={"data": "digits", "hidden": [1] * 100_000},
+            shape=[1],
+            classes=["a", "b"],
+        )
+    ),
     "state is a list": lambda: sealed({"of": {}, "parts": {}, "state": []}),
     "parts are a list": lambda: sealed({"of": {}, "parts": [], "state": {}}),
     "no parts": lambda: sealed({"of": {}}),
@@ -82,6 +90,7 @@ def labels(values: object, dtype: object = "<i8") -> dict[str, object]:
 
 ESTIMATORS = {
     "another network": estimator(parameters={"hidden_layer_sizes": {"tuple": [3]}}),
+    "100,000 layers": estimator(parameters={"hidden_layer_sizes": {"tuple": [1] * 100_000}}),
     **{
         f"{name} is {json.dumps(value)[:12]}": estimator(**{name: value})
         for name in ("class", "dtype", "columns", "names", "targets")

@@ -5,6 +5,7 @@ A new reader joins by one line of READERS, a new file by one line of corpus.py.
 
 import hashlib
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -137,7 +138,7 @@ READERS = {
     "fitted model": Reader("model.json", ("anything", "folders", "records"), fitted),
     "table to fit": Reader(
         "table.csv",
-        ("anything", "csv", "npz", "music"),
+        ("anything", "csv", "parquet", "npz", "music"),
         lambda p: prepare(reading.read(p), "target"),
     ),
     "midi": Reader("a.mid", ("anything", "midi"), midi.read_midi),
@@ -169,7 +170,7 @@ def test_one_sentence_that_names_the_file(reader, kind, name, tmp_path, monkeypa
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(FILES[kind][name]())
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # a storage may come into being
-    start = time.monotonic()
+    start = sum(os.times()[:4])  # of processors, of children, too: others may be busy
     try:
         described.read(path)
         assert name in described.accepts, "it was read without an error"
@@ -179,7 +180,7 @@ def test_one_sentence_that_names_the_file(reader, kind, name, tmp_path, monkeypa
         assert path.name in sentence
         assert len(sentence) < 600
         assert "\n" not in sentence
-    assert time.monotonic() - start < 60
+    assert sum(os.times()[:4]) - start < 60
 
 
 def test_the_readers_read_what_is_right(tmp_path):

@@ -108,11 +108,12 @@ def _restored(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Any:
         inputs.bound = float(shape.bound)
         return inputs, None if kind is LpClassifier else unscaled(shape.targets or 0, dtype)
 
-    # Before there is memory for what the file promises: no size is beyond its number of values.
+    # Before there is memory for what the file promises: no size is beyond its number of values,
+    # and each layer has a tensor.
     values = sum(t.numel() for t in tensors.values())
     sizes = estimator.hidden_layer_sizes, estimator.filters or 1, shape.columns, shape.targets or 1
-    if any(np.max(size) > values for size in sizes):
-        raise ValueError(f"sizes of {sizes} with {values} values in all")
+    if any(np.max(size) > values or np.size(size) > len(tensors) for size in sizes):
+        raise ValueError(f"sizes of {sizes!s:.100} with {values} values in all")
     with torch.device("meta"):
         expected = estimator._network(*scalings()).state_dict()
     if not all(

@@ -9,6 +9,7 @@ refused, so nothing but the stubs can be called.
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import warnings
@@ -22,6 +23,7 @@ from safetensors import numpy as safetensors
 Arrays = dict[str, npt.NDArray[Any]]
 
 LOWEST, HIGHEST = 21, 108  # the MIDI notes of a piano's 88 keys
+SECONDS = 5  # of processor time, and one more for each MB of the file
 
 
 def read(path: Path, keys: tuple[str, ...], limit: int) -> Arrays:
@@ -42,6 +44,8 @@ def read(path: Path, keys: tuple[str, ...], limit: int) -> Arrays:
         lines = child.stderr.decode(errors="replace").strip().splitlines()
         crashed = child.returncode != 1 or not lines
         reason = "the file is damaged and crashes its reader" if crashed else lines[-1]
+        if child.returncode == -getattr(signal, "SIGXCPU", 0):  # Windows has none
+            reason = "reading it takes longer than a file of its size may"
         raise DataError(f"{path}: {reason}")
     return safetensors.load(child.stdout)
 
@@ -144,11 +148,15 @@ def _roll(where: str, piece: Any) -> npt.NDArray[np.uint8]:
 
 def main(name: str, limit: str, *keys: str) -> None:
     """The child: writes the arrays to its standard output."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has no such limits
         import resource
 
         memory = 2**30 + 4 * int(limit)
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        # Sixty nested pairs of one tuple with itself fit into 200 bytes, and take years to hash.
+        seconds = SECONDS + os.path.getsize(name) // 2**20
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     try:
         read_arrays = matlab_arrays if name.endswith(".mat") else pickled_rolls
         arrays = read_arrays(Path(name), keys)

@@ -14,6 +14,8 @@ from pathlib import Path
 MISSING = {"", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "?"}  # in any case
 SEPARATORS = (",", ";", "\t", "|")
 HEAD = 2**22  # characters: the first line is in them
+# A parquet file of some KB can stand for any number of equal values.
+MOST_VALUES, MOST_TEXT = 2**26, 2**30  # bytes of text
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 OTHER_FILES = {
     b"PK\x03\x04": "an Excel or zip file",
@@ -199,7 +201,11 @@ def _parquet(path: Path, data: bytes) -> Table:
             f"{path} is a parquet file, to read it install lpunits[parquet] (or save it as csv)"
         ) from error
     try:
-        frame = polars.read_parquet(io.BytesIO(data))
+        rows = polars.scan_parquet(io.BytesIO(data))
+        values = rows.select(polars.len()).collect().item() * len(rows.collect_schema())
+        if values > MOST_VALUES:
+            raise ValueError(f"{path}: at most {MOST_VALUES:,} values are expected, got {values:,}")
+        frame = rows.collect()
         for name, kind in frame.schema.items():
             if kind.is_nested() or kind in (polars.Binary, polars.Object):
                 raise ValueError(
@@ -210,7 +216,11 @@ def _parquet(path: Path, data: bytes) -> Table:
                 words = {True: "True", False: "False"}
                 word = polars.col(name).replace_strict(words, return_dtype=polars.String)
                 frame = frame.with_columns(word)
-        columns = frame.cast(polars.String).to_dict(as_series=False)
+        text = frame.cast(polars.String)
+        size = sum(int(column.str.len_bytes().sum()) for column in text)
+        if size > MOST_TEXT:
+            raise ValueError(f"{path}: at most {MOST_TEXT:,} bytes are expected, got {size:,}")
+        columns = text.to_dict(as_series=False)
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path}: not a valid parquet file ({reason})") from error

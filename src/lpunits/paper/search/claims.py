@@ -11,10 +11,11 @@ claim passes to another driver, by one conditional update that only one driver c
 
 import secrets
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,8 @@ def shared(folder: Path) -> Iterator[Claims]:
 
 def connected(url: sql.URL, connect: Callable[[], Any], option: str = "") -> Any:
     """What ``connect`` returns, which has an engine: several drivers may be about to make it."""
+    if url.drivername == "sqlite" and Path(url.database or "").is_file():
+        _check_has_no_program(Path(url.database or ""), option)
     for wait in (0.1, 0.3, 1.0, None):
         try:
             connection = connect()
@@ -165,6 +168,18 @@ def connected(url: sql.URL, connect: Callable[[], Any], option: str = "") -> Any
                 raise StorageError(sentence) from error
             time.sleep(wait)
     raise AssertionError
+
+
+def _check_has_no_program(path: Path, option: str) -> None:
+    """Refuse a view or a trigger: a query that meets one runs it, and it may never end."""
+    query = "SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index')"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as database:
+        # What is no database at all is for `connect` to report.
+        if program := database.execute(query).fetchone():
+            kind, name = program
+            raise StorageError(
+                f"{option}{path} has the {kind} {name!r:.60}: a file of tables alone is expected"
+            )
 
 
 @contextmanager

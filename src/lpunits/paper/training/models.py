@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lpunits import sealed
 from lpunits.paper.training.music import Music
@@ -55,7 +55,7 @@ def load_model(path: str | Path) -> Trained:
     """
     tensors, about = sealed.read(Path(path))
     try:
-        net = _network(about, sum(t.numel() for t in tensors.values()))
+        net = _network(about, tensors)
         weights = {name: t.float() if t.is_floating_point() else t for name, t in tensors.items()}
         net.load_state_dict(weights, assign=True)
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -64,12 +64,15 @@ def load_model(path: str | Path) -> Trained:
     return Trained(net.eval(), about)
 
 
-def _network(about: Mapping[str, Any], values: int) -> nn.Module:
-    """The network that a file of so many values describes, without memory for its weights."""
+def _network(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module:
+    """The network that a file of these tensors describes, without memory for its weights."""
     config = config_of(about)
+    values = sum(t.numel() for t in tensors.values())
     for name in SIZES & set(about["config"]):
-        if torch.tensor(about["config"][name]).max() > values:
-            raise ValueError(f"{name} of {about['config'][name]} with {values} values in all")
+        sizes = torch.tensor(about["config"][name])
+        if sizes.max() > values or sizes.numel() > len(tensors):
+            given = f"{name} of {about['config'][name]!s:.100}"
+            raise ValueError(f"{given} with {values} values in {len(tensors)} tensors")
     with torch.device("meta"):
         if isinstance(config, Music):
             return config.net()
