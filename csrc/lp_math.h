@@ -113,6 +113,7 @@ template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, S
   using typename Base::I, typename Base::V;
   using Base::c, Base::W, Base::SINGLE, Base::TIED, Base::rows, Base::start, Base::each_row, Base::each_vector;
   using Base::get, Base::put, Base::joined, Base::weights_of, Base::exp_of_small, Base::iota;
+  static constexpr bool TWO = ROWS == 2 && SINGLE && !WEIGHTED;
 
  public:
   explicit Math(const Chunk<T>& chunk) : Base(chunk) {}
@@ -147,14 +148,14 @@ template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, S
       const V divergence = p * mean - root.log_mean;  // in bits
       store(c.s + g, grad * k / s);
       store(c.moment + g, mean);
-      store(c.u + g, ROWS == 2 && SINGLE ? divergence_of_two(g, p, divergence) : divergence);
+      store(c.u + g, TWO ? divergence_of_two(g, p, divergence) : divergence);
       const V slope = T(LN2) * k * root.order_inverse * root.order_inverse * grad;
       // In double precision m comes last: it may be the largest number, and the rest is small.
       store(c.dp + g, SINGLE ? slope * (root.order_inverse == 0 ? V{} : m) : slope);
       tied |= divergence < TIED;
     });
     if (c.wants_dp && any(tied)) {
-      if (ROWS != 2 || !SINGLE) separate_ties(careful);
+      if (!TWO) separate_ties(careful);
       if (c.has_center && SINGLE) find_rounded(careful);
     }
     each_vector([&](int g) {
@@ -312,7 +313,7 @@ template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, S
     }
   }
 
-  // The same for two entries, y = x/2 apart from their mean: D = y tanh y - log cosh y.
+  // The same for two entries that count alike, y = x/2 apart from their mean: D = y tanh y - log cosh y.
   INLINE V divergence_of_two(int g, V p, V divergence) const {
     static constexpr T SERIES_OF_TWO[] = {0.7213475204444817f, -0.36067376022224085f,
                                           0.16029944898766260f, -0.06812726637531217f};  // in bits
