@@ -112,9 +112,9 @@ def _missing(error: BaseException, command: str) -> str:
 def _interruptible(sentence: str) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end a command with a sentence and the exit code of the signal.
 
-    They raise KeyboardInterrupt, on which every room cleans up. If that takes too long, as in a
-    call of a library that does not return, a thread ends the process, and with it all others: they
-    watch it.
+    They raise KeyboardInterrupt, on which every part of the program cleans up. If that takes too
+    long, as in a call of a library that does not return, a thread ends the process. The processes
+    of trials watch this one, and end with it.
     """
     signals = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) != signal.SIG_IGN]
     if threading.current_thread() is not threading.main_thread():  # signals are for that one
@@ -124,7 +124,7 @@ def _interruptible(sentence: str) -> Iterator[None]:
 
     @atexit.register  # the first to register is the last to be called
     def end() -> None:
-        """Without taking torch apart, which can last for seconds in which nobody insists."""
+        """Skip the cleaning up of torch, which takes seconds and is not needed."""
         if received:
             with suppress(OSError):
                 sys.stdout.flush()
@@ -136,27 +136,27 @@ def _interruptible(sentence: str) -> Iterator[None]:
         received.append(number)
         raise KeyboardInterrupt
 
-    def tell(number: int) -> int:
+    def explain(number: int) -> int:
         print(sentence, file=sys.stderr, flush=True)
         return 128 + number
 
-    def insist() -> None:
+    def limit_time() -> None:
         while number := os.read(reader, 1):  # written as the signal arrives, whatever else runs
             if number[0] in signals:
                 time.sleep(PATIENCE)
-                os._exit(128 + number[0] if told else tell(number[0]))
+                os._exit(128 + number[0] if explained else explain(number[0]))
 
-    told = False
+    explained = False
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = {each: signal.signal(each, interrupt) for each in signals}
     wakeup = signal.set_wakeup_fd(writer)
-    threading.Thread(target=insist, daemon=True).start()
+    threading.Thread(target=limit_time, daemon=True).start()
     try:
         yield
     except KeyboardInterrupt:
-        told = True
-        sys.exit(tell(received[0] if received else signal.SIGINT))
+        explained = True
+        sys.exit(explain(received[0] if received else signal.SIGINT))
     finally:
         signal.set_wakeup_fd(wakeup)
         os.close(writer)

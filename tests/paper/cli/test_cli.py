@@ -76,7 +76,7 @@ def test_run_then_report(capsys, folder, monkeypatch):
     out = capsys.readouterr().out
     assert "test error on digits (8 x 8)" in out  # what it found
     *_, counts, models, command = out.splitlines()
-    assert counts == "1 trials run; records: reproduction/records"
+    assert counts == "1 trial run; records: reproduction/records"
     assert models.startswith("trained models: reproduction/trials/feedforward-")
     assert command == "report: lpunits report mnist fig1 --scale smoke"
     assert main("run", "mnist", "--scale", "smoke") == 0
@@ -109,7 +109,7 @@ def test_small_scales_do_not_use_the_records_of_the_repository(folder, capsys):
 def test_a_trial_that_fails_gives_the_exit_code_1(folder, capsys):
     # A convolution is told so when it is made, in the trial.
     assert main("run", "gem", "--scale", "smoke", "--set", "sparse_inputs=true", "--jobs", "1") == 1
-    assert re.search(r"^(\d+) trials run, \1 failed; ", capsys.readouterr().out)
+    assert re.search(r"^(\d+) trials? run, \1 failed; ", capsys.readouterr().out)
 
 
 def test_no_data_at_all_gives_the_exit_code_1(folder, monkeypatch, capsys):
@@ -188,7 +188,7 @@ def test_search_then_run_from_it_then_report(capsys, folder):
     assert main("run", "mnist", *settings, "--from-search", "--seeds", "2") == 0
     out = capsys.readouterr().out
     assert re.search(r"seeds 0-1: [\d.]+% ± [\d.]+% \(n = 2\) on test", out)
-    assert "1 trials run, 1 had a record; " in out
+    assert "1 trial run, 1 had a record; " in out
     assert not main("report", "mnist", "--scale", "smoke")
     text = (folder / "reproduction" / "index.html").read_text()
     assert "Search: mnist, 4 trials" in text
@@ -265,6 +265,6 @@ def test_music_of_ones_own(folder, capsys):
     (folder / "tunes" / "1.mid").unlink()
     write_midi(folder / "tunes" / "4.mid", roll)
     assert main(*command) == 0
-    assert "1 trials run" in capsys.readouterr().out, "other music is another trial"
+    assert "1 trial run" in capsys.readouterr().out, "other music is another trial"
     assert "got 'jbs': did you mean 'jsb'?" in main("run", "music", "--data", "jbs")
     assert "no trial has a field 'checksum'" in main("run", "mnist", "--data", "tunes")

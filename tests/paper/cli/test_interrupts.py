@@ -74,7 +74,11 @@ def test_a_run_resumes_with_the_same_bits(number, forks, tmp_path):
     parts.mkdir()
     for _ in range(2):
         lines, _ = interrupted(
-            forks, parts, tokens, number, lambda text: list(parts.glob("trials/*/check*"))
+            forks,
+            parts,
+            tokens,
+            number,
+            lambda text: "to run" in text and list(parts.glob("trials/*/check*")),
         )
         resume = f"lpunits: interrupted, to resume: {shlex.join(['lpunits', *tokens])}"
         assert lines == ["", resume]

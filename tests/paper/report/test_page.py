@@ -127,13 +127,13 @@ def test_what_has_no_record_is_named(store, tmp_path):
 
 
 def test_findings_follow_the_summary(store, tmp_path):
-    text = "## What holds\n\n- **This** & that,\n  by *far* ([[sums]]).\n- Not [[other]], [or](a.md).\n"
+    text = "## What holds\n\n- **This** & that,\n  by *far* ([[sums]]).\n- Not [[other]], [x](a).\n"
     (tmp_path / "records" / "findings.md").write_text(text)
     parts = collect([example()], store)
     page = report.write(tmp_path, parts, findings=store.findings()).read_text()
     link = '<a href="#sums">Sums &lt;of&gt; things</a>'
     first = f"<li><strong>This</strong> &amp; that, by <em>far</em> ({link}).</li>"
-    assert f"<h2>What holds</h2>\n<ul>{first}\n<li>Not other, or.</li>" in page
+    assert f"<h2>What holds</h2>\n<ul>{first}\n<li>Not other, x.</li>" in page
     assert Records(tmp_path / "none").findings() == {}
     (tmp_path / "records" / "findings.md").write_text("All is well.\n")
     with pytest.raises(ValueError, match=r"must begin with a heading.*All is well"):

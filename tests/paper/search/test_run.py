@@ -170,7 +170,7 @@ def test_trials_without_their_data_are_left_out_with_a_message(tmp_path, monkeyp
     assert ran.left_out == trials[:1]
     assert [record["label"] for record in ran.new] == ["add 1, seed 0"]
     output = " ".join(capsys.readouterr().err.split())
-    assert "left out: 1 trials need tfd, which is not here: ask" in output
+    assert "left out: 1 trial on tfd, which is not here: ask" in output
 
 
 def test_without_a_terminal_every_trial_has_a_line_with_its_outcome(tmp_path, capsys):

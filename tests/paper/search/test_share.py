@@ -63,7 +63,7 @@ def test_runs_at_the_same_time_do_each_trial_once(forks, undisturbed, tmp_path):
     assert sum(map(len, done)) == len(set(itertools.chain(*done))) == TRIALS
     assert sum(map(bool, done)) > 1
     for mine, output in zip(done, outputs, strict=True):
-        assert f"{len(mine)} trials run" in output.read_text()
+        assert f"{len(mine)} trial" in output.read_text()
     assert not list(tmp_path.rglob("*.tmp"))
 
 

@@ -86,7 +86,7 @@ def test_a_full_disk(full, forks, disk, tmp_path):
     (disk / "filler").unlink()
     code, lines = place.run()
     assert code == 0
-    assert any(line.startswith("1 trials run, 1 had a record; ") for line in lines)
+    assert any(line.startswith("1 trial run, 1 had a record; ") for line in lines)
     assert before.items() <= place.files().items()
     assert len(list(place.records.glob("*.json"))) == 2
 

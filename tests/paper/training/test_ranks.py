@@ -122,7 +122,7 @@ def test_a_rank_that_is_killed_ends_all_and_the_same_command_ends_with_the_same_
 
     ended = subprocess.run(command, env=ENVIRONMENT, timeout=300, check=False, **pipes)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("1 trials run") == 1
+    assert ended.stdout.count("1 trial run") == 1
     assert ended.stderr.count("[1/1] digits") == 1
     claims = (FILE, f"{FILE}-wal", f"{FILE}-shm")
     (path,) = (p for p in (tmp_path / "records").iterdir() if p.name not in claims)

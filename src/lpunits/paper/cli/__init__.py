@@ -1,4 +1,4 @@
-"""The commands of ``lpunits``: they parse arguments, call the other rooms and print the results.
+"""The commands of ``lpunits``: they parse arguments, call the other packages and print the results.
 
 ``lpunits_cli.py``, beside the package, lists them.
 """

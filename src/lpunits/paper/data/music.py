@@ -48,7 +48,7 @@ def load_music(path: str | Path) -> Dataset[list[Tensor]]:
 def own(path: Path) -> Info:
     """The description of piano rolls of your own."""
     load = partial(load_music, path)
-    return Info(path.stem, "piano rolls of your own", "", "yours to know", str(path), load)
+    return Info(path.stem, "piano rolls of your own", "", "your own", str(path), load)
 
 
 def _read_folder(folder: Path) -> Arrays:

@@ -33,8 +33,8 @@ class DataError(ValueError):
 def cache_folder() -> Path:
     """The folder of downloads and cached arrays: ``LPUNITS_CACHE``, or the user's cache folder.
 
-    A relative ``XDG_CACHE_HOME`` is ignored, as its specification says. A user without a home has a
-    folder among the temporary files.
+    A relative ``XDG_CACHE_HOME`` is ignored, as its specification says. Without a home
+    folder, it is a folder among the temporary files.
     """
     if chosen := os.environ.get("LPUNITS_CACHE"):
         return Path(chosen)

@@ -59,7 +59,7 @@ def matlab_arrays(path: Path, keys: tuple[str, ...]) -> Arrays:
     if version == b"MATLAB 7.3":
         raise ValueError("MATLAB files of version 7.3 are not supported, save it with -v7")
     try:
-        with warnings.catch_warnings(action="error"):  # one is all that tells of a wrong checksum
+        with warnings.catch_warnings(action="error"):  # the only sign of a wrong checksum
             found = loadmat(path, variable_names=keys)
     except Exception as error:  # the parser fails in many ways on damaged files
         reason = f"{type(error).__name__}: {error}"
@@ -165,7 +165,7 @@ def main(name: str, limit: str, *keys: str) -> None:
         native = {n: np.asarray(a, a.dtype.newbyteorder("="), "C") for n, a in arrays.items()}
         sys.stdout.buffer.write(safetensors.save(native))
     except MemoryError:
-        sys.exit("it needs more memory than such a file may")
+        sys.exit("it needs more memory than a file of this kind may use")
     except Exception as error:
         sys.exit(" ".join(str(error).split())[:400])
 

@@ -55,7 +55,7 @@ def collect(storage: optuna.storages.RDBStorage, store: Records) -> list[Part]:
 
 
 def _equal_budgets(scale: Scale, families: Sequence[Sequence[Study]], store: Records) -> list[Part]:
-    """The winners of the families in which Lp units have rivals: one part, or none."""
+    """The winners of the families with Lp and other units: one part, or none."""
     contests, trials = [], []
     for family in families:
         over = {_kind(study): study for study in family if study.tested}

@@ -1,7 +1,7 @@
 """The summary: the paper's numbers beside ours, each with a verdict.
 
-It opens the report. The summary of the committed records also lies in the package, as
-``summary.json``, for people who have no records of their own.
+It opens the report. That of the committed records is also in the package, as ``summary.json``, for
+people who have no records of their own.
 """
 
 import json
@@ -68,6 +68,6 @@ def write(headlines: Sequence[Headline], folder: Path) -> Path:
 
 
 def read() -> list[Headline]:
-    """The summary of the committed records, as it lies in the package."""
+    """The summary of the committed records, from the package."""
     text = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
     return [Headline(**row) for row in json.loads(text)]

@@ -129,13 +129,13 @@ def shared(folder: Path) -> Iterator[Claims]:
     """The claims of a run on the trials of a folder of records; a thread shows that it is alive."""
     make_folder(folder)
     url = sql.URL.create("sqlite", database=str(folder / FILE))
-    with failures_told(url):
+    with readable_errors(url):
         engine = connected(url, lambda: sql.create_engine(url, connect_args={"timeout": 60}))
         claims, ended = Claims(engine, "run"), threading.Event()
 
         def beat() -> None:
             while not ended.wait(HEARTBEAT):
-                with suppress(sql.exc.SQLAlchemyError):  # if that lasts, the next claim tells it
+                with suppress(sql.exc.SQLAlchemyError):  # if it persists, the next claim raises it
                     claims.beat()
 
         thread = threading.Thread(target=beat, daemon=True)
@@ -145,7 +145,7 @@ def shared(folder: Path) -> Iterator[Claims]:
         finally:
             ended.set()
             thread.join()
-            with suppress(sql.exc.SQLAlchemyError):  # an error on the way is the one to tell
+            with suppress(sql.exc.SQLAlchemyError):  # an earlier error matters more
                 claims.release()
             engine.dispose()
 
@@ -183,7 +183,7 @@ def _check_has_no_program(path: Path, option: str) -> None:
 
 
 @contextmanager
-def failures_told(
+def readable_errors(
     url: sql.URL, errors: tuple[type[Exception], ...] = (sql.exc.DBAPIError,)
 ) -> Iterator[None]:
     """Turn errors of the database into one sentence."""
@@ -211,7 +211,7 @@ def _reason(error: BaseException, url: sql.URL) -> str:
 
 
 def _write_ahead(connection: Any, _: object) -> None:
-    """Let SQLite not wait for the disk at every step, which is most of the cost of a short trial.
+    """Keep SQLite from waiting for the disk at every step, most of the cost of a short trial.
 
     A killed process loses nothing. A power cut can lose the last steps. The records are on disk,
     and the study gets those results again from them.

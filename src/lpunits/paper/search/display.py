@@ -1,4 +1,4 @@
-"""What a person sees while trials run: a live view on a terminal, otherwise lines."""
+"""The progress of trials: a live view on a terminal, otherwise lines."""
 
 import threading
 import time
@@ -32,6 +32,15 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def counted(trials: int) -> str:
+    """A number of trials.
+
+    >>> counted(1), counted(12)
+    ('1 trial', '12 trials')
+    """
+    return f"{trials} trial{'s' * (trials != 1)}"
 
 
 def outcome_text(trial: Trial, record: Record) -> str:

@@ -1,7 +1,7 @@
 """Runs the trials that have no record yet: in this process, or several at a time in others.
 
 Several runs on one folder of records share the work: each does the trials that it has claimed, and
-takes the records of the others as they come.
+reads the records of the others as they appear.
 """
 
 import time
@@ -18,7 +18,7 @@ from lpunits.files import make_folder
 from lpunits.paper import data
 from lpunits.paper.search import engines
 from lpunits.paper.search.claims import Claims, shared
-from lpunits.paper.search.display import RunDisplay, console, duration
+from lpunits.paper.search.display import RunDisplay, console, counted, duration
 from lpunits.paper.search.engines import Engine, Lost, Ray, jobs_for
 from lpunits.paper.search.runner import Runner
 from lpunits.paper.training import ranks, records
@@ -58,7 +58,7 @@ class RunResult:
             "left out": len(self.left_out),
         }
         parts = [f"{count} {what}" for what, count in counts.items() if count]
-        return ", ".join([f"{len(self.new)} trials run", *parts])
+        return ", ".join([f"{counted(len(self.new))} run", *parts])
 
 
 def run(
@@ -94,7 +94,7 @@ def run(
     left_out = [t for t in missing if t not in todo]
     for name in dict.fromkeys(name for t in left_out for name in missing_data(t)):
         count, how = sum(name in missing_data(t) for t in left_out), data.info(name).how
-        console.print(f"left out: {count} trials need {name}, which is not here: {how}")
+        console.print(f"left out: {counted(count)} on {name}, which is not here: {how}")
     # By all trials, not by those that are missing: a resumed run has the same threads.
     jobs = jobs or (None if ray else jobs_for(list({t.key: t for t in trials}.values())))
     runner, slots = Runner(store, work, tensorboard), min(jobs or len(todo), len(todo))
@@ -103,7 +103,7 @@ def run(
         share = _Share(todo, store, claims, display)
         if todo:
             left = f", about {duration(display.seconds_left() or 0)}" if expected else ""
-            display.line(f"{len(todo)} trials to run, {slots} at a time{left}")
+            display.line(f"{counted(len(todo))} to run, {slots} at a time{left}")
         if ray is None and slots <= 1:
             _in_this_process(share, runner, jobs or 1)
         else:
@@ -118,7 +118,7 @@ def missing_data(trial: Trial) -> list[str]:
 
 
 class _Share:
-    """What a run does of the trials to do; other runs on the same records may do the rest."""
+    """The trials that this run does; other runs on the same records may do the rest."""
 
     def __init__(
         self, todo: Sequence[Trial], store: Records, claims: Claims | None, display: RunDisplay
@@ -128,7 +128,7 @@ class _Share:
         self._failed = {trial.key: store.find(trial) for trial in todo}  # before this run
 
     def next(self) -> Trial | None:
-        """A trial for this run. None: there is none now; if some are waiting, others are at it."""
+        """A trial for this run. None: there is none; those that wait belong to other runs."""
         if self.claims is None:  # rank 0 decides
             return None
         for trial in list(self.waiting):
@@ -146,7 +146,7 @@ class _Share:
         return None
 
     def finish(self, trial: Trial, record: Record) -> None:
-        """Keep the record of a trial, which is written."""
+        """Take the record of a trial, which is on disk."""
         self.new.append(record)
         if self.claims:
             self.claims.release(trial.key)

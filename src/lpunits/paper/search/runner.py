@@ -67,7 +67,7 @@ def attempt(trial: Trial, job: Job) -> Record:
             return records.make(trial, "diverged", {}, seconds=job.seconds, error=sentence)
         return records.make(trial, "finished", outcome, seconds=job.seconds)
     except StorageError:
-        raise  # the record could not be written either, and the next trial would end the same way
+        raise  # the record could not be written either, and the next trial would fail alike
     except Exception as error:
         sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
         outcome = {"traceback": traceback.format_exc().splitlines()}

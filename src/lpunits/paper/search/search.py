@@ -203,7 +203,7 @@ class _Driver:
             self.finish(running, message)
 
     def heartbeat(self) -> None:
-        """Show from time to time that this driver is alive, and stop what must not continue."""
+        """Show every two seconds that this driver is alive, and stop what must not continue."""
         if time.monotonic() - self.last_heartbeat > HEARTBEAT:
             self.last_heartbeat = time.monotonic()
             self.stop_some(self.study.claims.beat())
@@ -262,7 +262,7 @@ class _Driver:
         return f"[{done}/{total}] trial {number}: {result}, {duration(record['seconds'])}{so_far}"
 
     def status(self) -> str:
-        """How far the search is, in one line, without a look at the database."""
+        """The progress of the search in one line, without a query of the database."""
         running = "; ".join(map(str, list(self.running.values())))
         return f"{self.study.plan.name}: {len(self.running)} running ({running})"
 

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from lpunits.arguments import check_choice, check_sizes
 from lpunits.files import make_folder
 from lpunits.paper.search import spaces
-from lpunits.paper.search.claims import Claims, connected, failures_told
+from lpunits.paper.search.claims import Claims, connected, readable_errors
 from lpunits.paper.search.spaces import Space
 from lpunits.paper.training.trial import Scale, Trial
 
@@ -97,7 +97,7 @@ def open_storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
             make_folder(folder)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     text = place.render_as_string(hide_password=False)
-    with failures_told(place, (sql.exc.DBAPIError, optuna.exceptions.StorageInternalError)):
+    with readable_errors(place, (sql.exc.DBAPIError, optuna.exceptions.StorageInternalError)):
         storage = connected(
             place, lambda: optuna.storages.RDBStorage(text, engine_kwargs=options), "--storage "
         )
@@ -159,7 +159,7 @@ def winners(
 
 
 class Study:
-    """The trials of a search, as one driver sees them."""
+    """The trials of a search, for one driver."""
 
     def __init__(self, plan: Plan, storage: optuna.storages.RDBStorage) -> None:
         self.plan, self.space = plan, plan.space()
@@ -191,7 +191,7 @@ class Study:
         self.optuna.set_user_attr("plan", asdict(self.plan))
 
     def next_trial(self) -> optuna.Trial | None:
-        """The next trial for this driver: one that lost its driver, or a new one. None: not now."""
+        """The next trial for this driver: one that lost its driver, or a new one; None if none."""
         existing = self.optuna.get_trials(deepcopy=False)
         for trial in existing[: self.plan.trials]:
             if trial.state == TrialState.RUNNING and self.claims.claim(str(trial.number)):

@@ -80,7 +80,7 @@ def restore(
             own = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
             _place(part, own, plain[name])
         check(state)
-    except Exception as error:  # nothing is known of what a file made by hand may hold
+    except Exception as error:  # a file made by hand may hold anything
         for name, part in parts.items():
             _place(part, *before[name])
         reason = " ".join(str(error).split()) or type(error).__name__

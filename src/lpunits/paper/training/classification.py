@@ -86,7 +86,7 @@ class Training(ABC):
     last_lr: float = 0.05
     test: bool = True
 
-    watched = "valid_error"  # what a search sees of a running trial, epoch by epoch
+    watched = "valid_error"  # what a search compares after every epoch
 
     def __post_init__(self) -> None:
         info(self.data)  # raises for an unknown name
@@ -126,7 +126,7 @@ class Training(ABC):
         return replace(self, test=False, last_epochs=0)
 
     def score(self, outcome: Mapping[str, Any], split: str = "valid") -> float:
-        """What a search compares: the error rate on a split, after the last stage if there is."""
+        """What a search compares: the error rate on a split at the end of training."""
         last = outcome.get("last_stage", {})
         return float(last.get(split, outcome["metrics"][split])["error"])
 

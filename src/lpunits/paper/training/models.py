@@ -25,7 +25,7 @@ class Trained(NamedTuple):
 
 
 def pretrained(name: str) -> Trained:
-    """A trained network that comes with the package, and what it reaches.
+    """A trained network that comes with the package, and its score.
 
     Its inputs are the features of :func:`lpunits.paper.data.load`, with the options under
     ``about["config"]["data_options"]``, as floats. A network of music is called like

@@ -145,7 +145,7 @@ class Music:
     start: str = "zero"
     test: bool = True
 
-    watched = "valid_nll"  # what a search sees of a running trial, epoch by epoch
+    watched = "valid_nll"  # what a search compares after every epoch
 
     def __post_init__(self) -> None:
         info(self.data)  # raises for an unknown name
@@ -168,9 +168,9 @@ class Music:
         """What it is, in a few words."""
         moved = f", transposed by up to {self.transpose}" if self.transpose else ""
         clipped = f", threshold {self.clip:g}" if self.clip != Music.clip else ""
-        lasting = f", {self.epochs} epochs" if self.decay == "cosine" else ""
+        length = f", {self.epochs} epochs" if self.decay == "cosine" else ""
         shortcut = ", shortcut" * (self.shortcut and self.model not in CELLS)
-        return f"{Path(self.data).name}, {self.model}{shortcut}{moved}{clipped}{lasting}"
+        return f"{Path(self.data).name}, {self.model}{shortcut}{moved}{clipped}{length}"
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ class Music:
         return Loop(Prediction(self), seed, job).run()
 
     def rate(self, epoch: int, halved: int) -> float:
-        """What is left of the learning rate after so many epochs.
+        """The factor of the learning rate after so many epochs.
 
         >>> Music("jsb").rate(100, halved=2), Music("jsb", decay="cosine").rate(100, halved=0)
         (0.25, 0.5)
@@ -236,7 +236,7 @@ class Prediction:
         """The network, whose outputs start with how often each key sounds."""
         net = self.config.net()
         frames = torch.cat(self.data.train.features)
-        often = (frames.sum(0) + 1) / (len(frames) + 2)  # a key that never sounds gets one note
+        often = (frames.sum(0) + 1) / (len(frames) + 2)  # no key counts as impossible
         with torch.no_grad():
             net.output[-1].bias.copy_(often.logit())  # type: ignore[index, union-attr]
         return net
@@ -255,7 +255,7 @@ class Prediction:
         return torch.optim.SGD(groups, momentum=config.momentum)
 
     def rates(self, stage: str, epochs: float, halved: int) -> dict[str, float]:
-        """The part of the learning rate that is left."""
+        """The factor of the learning rate."""
         return {"lr": self.config.rate(int(epochs), halved)}
 
     def gradients(

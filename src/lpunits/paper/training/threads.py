@@ -1,18 +1,18 @@
 """How many threads a trial should use, of the processors that this process may use.
 
-The choice depends on the machine, the number of jobs and the network, never on what else is running
-at the moment: the last bits of a result depend on the threads, and a resumed run must have the
-same. So runs beside each other may have more threads than there are processors. That does no harm
-if threads sleep while they wait for each other, as the command ``lpunits`` makes them
-(``OMP_WAIT_POLICY=passive``). Otherwise they wait in a loop, and take the processor from those that
-they wait for: four such runs took 8 to 10 times as long as one.
+The choice depends on the machine, the number of jobs and the network, never on the current load:
+the last bits of a result depend on the number of threads, and a resumed run must have the same
+bits. So several runs together may have more threads than there are processors. The command
+``lpunits`` therefore sets ``OMP_WAIT_POLICY=passive``: a thread that waits for others sleeps. By
+default it would wait in a loop, on a processor that the others need: four runs at a time took 8 to
+10 times as long as one.
 """
 
 import os
 from typing import Any
 
-# Below this a second thread costs more than it saves: threads that wait for each other after every
-# small operation made a network of three units 10 times slower.
+# Below this a second thread costs more than it saves: two threads, which have to meet after every
+# small operation, made a network of three units 10 times slower.
 PER_THREAD = 4_000_000  # multiplications
 
 
