@@ -48,24 +48,22 @@ def pool(config: Convolutional) -> str:
 
 def section(results: Sequence[Result]) -> Section:
     """Errors by dataset and pooling, and the learned orders."""
-    rows, sentences = [], []
+    rows = []
     for name, found in grouped(results, title).items():
-        kinds = grouped(found, pool)
-        for kind, ours in kinds.items():
+        for kind, ours in grouped(found, pool).items():
             orders = ["", ""]
             if kind in (LEARNED, SHARED):
                 moved = statistics.fmean(map(outcomes.movement, ours))
                 orders = [spread([outcomes.order_mean(r) for r in ours]), f"{moved:.2f}"]
             rows.append([name, kind, *outcomes.errors(ours), *orders])
-        net = "a learned norm per channel"
-        sentences.append(outcomes.against_others(name, kinds, net, LEARNED))
     head = ["data", "pooling", "test error", "validation error", "mean order", "mean movement"]
     pictures = []
     if nets := [r for r in results if pool(r.config) == LEARNED]:
         alt = "Histograms of the learned orders of the channels, one panel for each dataset"
         figure = outcomes.orders_figure(grouped(nets, title))
         pictures = [Picture("gem", figure, alt, "All channels of all seeds.")]
-    return Section(" ".join(sentences), [Table(head, rows)], pictures)
+    verdict = outcomes.against_others(results, pool, "a learned norm per channel", LEARNED)
+    return Section(verdict, [Table(head, rows)], pictures)
 
 
 EXPERIMENT = Experiment(

@@ -1,20 +1,23 @@
 """When learning the orders helps and when not: every net that was trained both ways."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-
-from scipy.stats import t as student
 
 from lpunits.paper.experiments import fixed_p, gem, modern, table2
 from lpunits.paper.report.figures import NAMES
 from lpunits.paper.report.outcomes import test_error, title
 from lpunits.paper.report.section import Experiment, Section, Table, grouped
-from lpunits.paper.statistics import spread
+from lpunits.paper.statistics import paired, spread
 from lpunits.paper.training.networks import Convolutional, FeedForward
 from lpunits.paper.training.trial import Result, Scale, Trial
 
+# What learning the orders does, if the error is ... than without.
+EFFECTS = {
+    "lower": "helps",
+    "higher": "harms",
+    "not significantly different": "makes no significant difference",
+}
 UNITS = {"lp": gem.LEARNED, "l2": "p = 2", "maxout": NAMES["maxout"]}
 
 
@@ -39,11 +42,13 @@ def section(results: Sequence[Result]) -> Section:
             seeds = sorted(learned.keys() & fixed.keys())
             if not seeds:
                 continue
-            differences = [learned[seed] - fixed[seed] for seed in seeds]
-            means = (statistics.fmean(some[s] for s in seeds) for some in (learned, fixed))
-            difference = spread([100 * d for d in differences], "+.2f").replace("± +", "± ")
-            verdict = effect(differences)
-            rows.append([name, kind, *(f"{mean:.2%}" for mean in means), difference, verdict])
+            ours, theirs = ([some[seed] for seed in seeds] for some in (learned, fixed))
+            points = [100 * (a - b) for a, b in zip(ours, theirs, strict=True)]
+            means = [f"{statistics.fmean(some):.2%}" for some in (ours, theirs)]
+            difference = spread(points, "+.2f").replace("± +", "± ")
+            tested = paired(ours, theirs)
+            verdict = EFFECTS[tested.how] if tested else "cannot be judged by one seed"
+            rows.append([name, kind, *means, difference, verdict])
             judgements.setdefault(verdict, []).append(f"{name}, against {kind}")
     if not rows:
         return Section("No net has been trained both with learned orders and without them so far.")
@@ -62,21 +67,6 @@ def section(results: Sequence[Result]) -> Section:
             "A maxout unit is not just an Lp unit with p = ∞: it takes no absolute value.",
         ],
     )
-
-
-def effect(differences: Sequence[float]) -> str:
-    """The effect of learning, by a 95 % confidence interval of the mean difference in error.
-
-    >>> effect([-0.02, -0.021, -0.019]), effect([-0.02, 0.01, 0.0]), effect([0.02])
-    ('helps', 'makes no significant difference', 'cannot be judged by one seed')
-    """
-    if len(differences) < 2:
-        return "cannot be judged by one seed"
-    mean, count = statistics.fmean(differences), len(differences)
-    margin = student.ppf(0.975, count - 1) * statistics.stdev(differences) / math.sqrt(count)
-    if abs(mean) <= margin:
-        return "makes no significant difference"
-    return "helps" if mean < 0 else "harms"
 
 
 def _kind(config: FeedForward | Convolutional) -> str:

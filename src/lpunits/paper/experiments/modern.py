@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from lpunits.paper.report import outcomes
-from lpunits.paper.report.figures import NAMES
-from lpunits.paper.report.outcomes import PAPER_ERROR, UNITS, test_error, title
-from lpunits.paper.report.section import Experiment, Section, Table, grouped
+from lpunits.paper.report.outcomes import PAPER_ERROR, UNITS
+from lpunits.paper.report.section import Experiment, Section, Table
 from lpunits.paper.statistics import spread
+from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import (
     MODERN_ADVERSARIAL,
     MODERN_COLUMNS,
@@ -48,24 +48,17 @@ def trials(scale: Scale) -> list[Trial]:
 
 def section(results: Sequence[Result]) -> Section:
     """Errors by dataset and unit."""
-    rows, sentences, summary = [], [], []
-    for name, found in grouped(results, title).items():
-        kinds = grouped(found, lambda config: config.activation)
-        for unit, ours in kinds.items():
-            config, errors = ours[0].config, outcomes.errors(ours)
-            paper, size = _paper(ours[0]), f"{ours[0].outcome['parameters']:,}"
-            orders = _orders(ours) if unit == "lp" else ""
-            rows.append([name, NAMES[unit], paper, *errors, size, orders])
-            if unit == "lp" and config.data == "mnist":  # Covertype is in Table 2
-                what = f"Beyond the paper: test error on {name}, modern training"
-                mean = 100 * statistics.fmean(map(test_error, ours))
-                why = "AdamW, batch normalisation"
-                summary += outcomes.headline(what, config, paper, mean, errors[0], why)
-        sentences.append(outcomes.against_others(name, kinds))
+    rows, summary = [], []
+    for row, ours in outcomes.unit_rows(results, _paper):
+        lp = ours[0].config.activation == "lp"
+        rows.append([*row, _orders(ours) if lp else ""])
+        if lp and ours[0].config.data == "mnist":  # Covertype is in Table 2
+            what = f"Beyond the paper: test error on {row[0]}, modern training"
+            summary += outcomes.error_headline(what, row, ours, "AdamW, batch normalisation")
     head = ["data", "units", "paper", "test error", "validation error", "parameters", "orders"]
     alt = "Test errors of every run with modern training, by dataset and kind of unit"
     return Section(
-        " ".join(sentences),
+        outcomes.against_others(results),
         [Table(head, rows, "Orders: mean over the units, then their standard deviation.")],
         [outcomes.errors_picture("modern", results, alt)],
         [
@@ -85,9 +78,8 @@ def section(results: Sequence[Result]) -> Section:
     )
 
 
-def _paper(result: Result) -> str:
+def _paper(config: FeedForward) -> str:
     """The paper's number, with its own training, if it has the same task."""
-    config = result.config
     columns = dict(config.data_options).get("components", 16) is None
     number = None if columns else PAPER_ERROR.get(config.data, {}).get(config.activation)
     return "beyond the paper" if number is None else f"{number}, trained by SGD"

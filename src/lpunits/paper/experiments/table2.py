@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 from lpunits.paper.report import outcomes
-from lpunits.paper.report.figures import NAMES
-from lpunits.paper.report.outcomes import UNITS, test_error, title
-from lpunits.paper.report.section import Experiment, Section, Table, grouped
+from lpunits.paper.report.outcomes import UNITS, paper_error
+from lpunits.paper.report.section import Experiment, Section, Table
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import MODERN_COVERTYPE, table1, table2_mnist
 from lpunits.paper.training.trial import Result, Scale, Trial
@@ -61,22 +59,16 @@ def _own(net: FeedForward, unit: str) -> dict[str, Any]:
 
 def section(results: Sequence[Result]) -> Section:
     """Errors by dataset and unit."""
-    rows, sentences, summary = [], [], []
-    for name, found in grouped(results, title).items():
-        kinds = grouped(found, lambda config: config.activation)
-        for unit, ours in kinds.items():
-            config, errors = ours[0].config, outcomes.errors(ours)
-            paper = outcomes.paper_error(config.data, unit)
-            rows.append([name, NAMES[unit], paper, *errors, f"{ours[0].outcome['parameters']:,}"])
-            if unit == "lp":
-                what, why = f"Table 2: test error on {name}", HOW.get(config.data, "")
-                mean = 100 * fmean(map(test_error, ours))
-                summary += outcomes.headline(what, config, paper, mean, errors[0], why)
-        sentences.append(outcomes.against_others(name, kinds))
+    rows, summary = [], []
+    for row, ours in outcomes.unit_rows(results, lambda c: paper_error(c.data, c.activation)):
+        rows.append(row)
+        if ours[0].config.activation == "lp":
+            how = HOW.get(ours[0].config.data, "")
+            summary += outcomes.error_headline(f"Table 2: test error on {row[0]}", row, ours, how)
     head = ["data", "units", "paper", "test error", "validation error", "parameters"]
     alt = "Test errors of every run, by dataset and kind of unit"
     return Section(
-        " ".join(sentences),
+        outcomes.against_others(results),
         [Table(head, rows)],
         [outcomes.errors_picture("table2", results, alt)],
         [

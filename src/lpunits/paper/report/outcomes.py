@@ -6,7 +6,7 @@ one) has numbers of its own: they stand beside the paper's, and are never compar
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,20 +155,50 @@ def movement(result: Result) -> float:
     return (orders(result) - orders(result, "initial")).abs().mean().item()
 
 
+def activation(config: Any) -> str:
+    """The kind of its hidden units."""
+    kind: str = config.activation
+    return kind
+
+
+def unit_rows(
+    results: Sequence[Result], paper: Callable[[Any], str]
+) -> Iterator[tuple[list[str], Sequence[Result]]]:
+    """For each dataset and kind of unit: a row of a table, with the paper's number; its results."""
+    for name, found in grouped(results, title).items():
+        for kind, ours in grouped(found, activation).items():
+            size = f"{ours[0].outcome['parameters']:,}"
+            yield [name, NAMES[kind], paper(ours[0].config), *errors(ours), size], ours
+
+
+def error_headline(
+    what: str, row: Sequence[str], ours: Sequence[Result], why: str
+) -> list[Headline]:
+    """The row of the summary for one of :func:`unit_rows`, if the paper has its number."""
+    mean = 100 * statistics.fmean(map(test_error, ours))
+    return headline(what, ours[0].config, row[2], mean, row[3], why)
+
+
 def against_others(
-    name: str, kinds: Mapping[str, Sequence[Result]], net: str = "the Lp net", ours: str = "lp"
+    results: Sequence[Result],
+    kind: Callable[[Any], str] = activation,
+    net: str = "the Lp net",
+    ours: str = "lp",
 ) -> str:
-    """How the test errors of one kind of net compare with those of the others, in a sentence."""
-    if ours not in kinds:
-        return f"On {name} {net} has not been run."
-    found = {kind: [test_error(r) for r in some] for kind, some in kinds.items()}
-    against: dict[str, list[str]] = {}
-    for kind in found:
-        if kind != ours:
-            how = compare(found[ours], found[kind])
-            against.setdefault(how, []).append(NAMES.get(kind, kind))
-    clauses = [f", {versus(how, ' and '.join(others))}" for how, others in against.items()]
-    return f"On {name} the error of {net} is {statistics.fmean(found[ours]):.2%}{''.join(clauses)}."
+    """How the test errors of one kind of net compare with the others, a sentence per dataset."""
+    sentences = []
+    for name, some in grouped(results, title).items():
+        found = {k: [test_error(r) for r in same] for k, same in grouped(some, kind).items()}
+        if not (errors := found.pop(ours, [])):
+            sentences.append(f"On {name} {net} has not been run.")
+            continue
+        against: dict[str, list[str]] = {}
+        for other, theirs in found.items():
+            against.setdefault(compare(errors, theirs), []).append(NAMES.get(other, other))
+        clauses = [f", {versus(how, ' and '.join(others))}" for how, others in against.items()]
+        mean = statistics.fmean(errors)
+        sentences.append(f"On {name} the error of {net} is {mean:.2%}{''.join(clauses)}.")
+    return " ".join(sentences)
 
 
 def orders_figure(groups: Mapping[str, Sequence[Result]]) -> Figure:
@@ -206,7 +236,7 @@ def errors_picture(name: str, results: Sequence[Result], alt: str) -> Picture:
     groups = grouped(results, title)
     fig, drawn = panels(1, len(groups), 2.8, 3)
     for axes, (data, found) in zip(drawn, groups.items(), strict=True):
-        units = grouped(found, lambda config: config.activation)
+        units = grouped(found, activation)
         for place, (unit, some) in enumerate(units.items()):
             values = [100 * test_error(r) for r in some]
             axes.plot([place] * len(values), values, "o", color=COLORS[unit], alpha=0.7)
