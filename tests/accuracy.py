@@ -1,6 +1,8 @@
 """Kernels on the cases, and the truth about them in 50-digit arithmetic."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import mpmath
 import torch
@@ -9,6 +11,17 @@ from torch import Tensor
 from cases import INF, Case
 from lpunits import arguments
 from lpunits.ops import ops
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads of torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def exact_group(

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # there is a process for each core: more threads only wait
+
 pytest.register_assert_rewrite("accuracy")
 
 

@@ -46,15 +46,11 @@ SHAPES = {
 @pytest.mark.parametrize(("shape", "dim", "p_shape", "c_shape"), SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_shapes_with_every_number_of_threads(shape, dim, p_shape, c_shape, threads):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        center = None if c_shape is None else torch.randn(c_shape)
+    center = None if c_shape is None else torch.randn(c_shape)
+    with accuracy.threads(threads):
         (u, *grads), (true_u, *true_grads) = both(
             torch.randn(shape), 1 + torch.randn(p_shape).exp(), center, dim
         )
-    finally:
-        torch.set_num_threads(before)
     assert ulps(u, true_u) <= 5
     for ours, truth in zip(grads, true_grads, strict=True):
         assert truth is None or relative_to_largest(ours, truth) <= 1e-5
@@ -107,10 +103,12 @@ def test_double_precision_of_every_size():
     assert smallest in (0.0, 5e-324)
 
 
-def test_the_same_bits_for_the_same_number_of_threads():
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_same_bits_for_the_same_number_of_threads(threads):
     z, p, c = torch.randn(500, 5, 240), 1 + torch.randn(240).exp(), torch.randn(5, 240)
     grad = torch.randn(500, 240)
-    runs = [ops.lp_pool_backward(grad, z, p, c, 1, True, True) for _ in range(3)]
+    with accuracy.threads(threads):
+        runs = [ops.lp_pool_backward(grad, z, p, c, 1, True, True) for _ in range(3)]
     for repeat in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(runs[0], repeat, strict=True))
 
@@ -168,14 +166,10 @@ def test_windows_in_place_are_windows_laid_out(shape, settings, memory, threads)
         z = torch.randn(*shape[:-1], 2 * shape[-1])[..., ::2]
     p = 1 + torch.randn(shape[1]).exp()
     p[0] = torch.inf
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with accuracy.threads(threads):
         u = ops.lp_pool_nd(z, p, *settings)
         grad = torch.randn(u.shape)
         dz, dp = ops.lp_pool_nd_backward(grad, z, p, *settings, True)
-    finally:
-        torch.set_num_threads(before)
     doubles = z.double().requires_grad_(), p.double().requires_grad_()
     true_u = layouts.pool_nd(*doubles, *settings)
     assert ulps(u, true_u.detach()) <= 5
@@ -193,14 +187,10 @@ def test_segments_are_groups_of_any_size(width, threads):
     z = torch.randn(sum(sizes), *width)
     p = 1 + torch.randn(len(sizes), *width).exp()
     p[4] = torch.inf
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with accuracy.threads(threads):
         u = ops.lp_pool_segments(z, p, offsets)
         grad = torch.randn_like(u)
         dz, dp, _ = ops.lp_pool_segments_backward(grad, z, p, offsets, True)
-    finally:
-        torch.set_num_threads(before)
     for g, part in enumerate(z.double().split(sizes)):
         if not len(part):
             assert not u[g].any()

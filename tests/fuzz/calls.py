@@ -9,8 +9,6 @@ hour, round after round, and to have every failure printed with what reproduces 
 import math
 import os
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from accuracy import threads
 from fuzz.truth import assert_gradient, assert_value, gradient_limit, truth, value_limit
 from lpunits import lp_pool
 
@@ -49,16 +48,6 @@ def fuzz(examples: int) -> settings:
         print_blob=True,
         suppress_health_check=list(HealthCheck),
     )
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fuzz.calls import LAYOUTS, NORMS, ORDERS, fuzz, laid_out, shapes, threads, values
+from accuracy import threads
+from fuzz.calls import LAYOUTS, NORMS, ORDERS, fuzz, laid_out, shapes, values
 from fuzz.truth import assert_gradient, assert_value, truth
 from lpunits import GlobalLpPool, LpLinear, LpPool, LpPool1d, LpPool2d, LpPool3d
 

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from fuzz.calls import Call, fuzz, shapes, threads
+from accuracy import threads
+from fuzz.calls import Call, fuzz, shapes
 from lpunits import lp_pool, optim
 
 ERRORS = (TypeError, ValueError, RuntimeError)

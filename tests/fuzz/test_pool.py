@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accuracy import exact
-from fuzz.calls import FULL, HALF, NORMS, ORDERS, SECONDS, Call, calls, fuzz, threads, values
+from accuracy import exact, threads
+from fuzz.calls import FULL, HALF, NORMS, ORDERS, SECONDS, Call, calls, fuzz, values
 from fuzz.truth import assert_gradient, assert_value, gradient_limit, reference, truth, value_limit
 
 
