@@ -50,12 +50,13 @@ def exact_group(
             dw = {i: u / n * (logs[i] - mean) for i in counted}
         else:
             p, r = mpmath.mpf(p), {i: a[i] / m for i in counted}
-            s = sum(w[i] * r[i] ** p for i in counted)
+            power = {i: r[i] ** p for i in counted}
+            s = sum(w[i] * power[i] for i in counted)
             u = m * (s / n) ** (1 / p)
-            slope = {i: u / m * w[i] * r[i] ** (p - 1) / s for i in counted if r[i]}
-            log_mean = sum(w[i] * r[i] ** p * mpmath.log(r[i]) for i in counted if r[i]) / s
+            slope = {i: u / m * w[i] * power[i] / r[i] / s for i in counted if r[i]}
+            log_mean = sum(w[i] * power[i] * mpmath.log(r[i]) for i in counted if r[i]) / s
             dp = u * (log_mean / p - mpmath.log(s / n) / p**2)
-            dw = {i: u / n * (r[i] ** p * n / s - 1) / p for i in counted}
+            dw = {i: u / n * (power[i] * n / s - 1) / p for i in counted}
         dz = [grad * mpmath.sign(b[i]) * slope[i] if i in slope else zero for i in range(len(z))]
         return u, dz, grad * dp, [grad * dw.get(i, zero) for i in range(len(z))]
 

@@ -28,6 +28,7 @@ def _seed_and_fill_with_nan():
 
 SLOW = (
     "fuzz",
+    "hostile",
     "integrations",
     "optim/test_natural.py",
     "paper/cli",

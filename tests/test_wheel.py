@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 def pip(python: Path, *arguments: str, **environment: str) -> None:
     done = subprocess.run(
-        [python, "-m", "pip", *arguments],
+        [sys.executable, "-m", "pip", "--python", python, *arguments],
         capture_output=True,
         text=True,
         env=os.environ | environment,
@@ -49,7 +49,7 @@ def status(python: Path) -> str:
 @pytest.fixture
 def clean(tmp_path) -> Path:
     """The Python of a new environment, which has the torch of this one and nothing built."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     (packages / "torch.pth").write_text(sysconfig.get_path("purelib"))
     return tmp_path / "venv" / "bin" / "python"

@@ -40,7 +40,7 @@ def bits(folder):
 
 @pytest.mark.parametrize(
     ("arguments", "epochs", "most"),
-    [(FEEDFORWARD, 18, KILLS or 10), (MUSIC, 6, KILLS or 5)],
+    [(FEEDFORWARD, 18, KILLS or 6), (MUSIC, 6, KILLS or 4)],
     ids=["digits", "music"],
 )
 def test_killed_runs_resume_and_end_with_the_same_bits(forks, tmp_path, arguments, epochs, most):
