@@ -156,7 +156,7 @@ def test_predict_names_what_is_missing(here, capsys):
     )
     (here / "new.csv").write_text("area,[/bold],city,price,kind\n50,1,Rome,9,new\n")
     capsys.readouterr()
-    assert not main("predict", "model", "new.csv")  # a target that says nothing is no obstacle
+    assert not main("predict", "model", "new.csv")  # a target without values is no obstacle
     assert capsys.readouterr().err == ""
     (here / "new.csv").write_text("area,[/bold],city,price\n50,1,Rome,much\n")
     assert main("predict", "model", "new.csv") == (

@@ -1,4 +1,4 @@
-"""The card: what it says, and that nothing of a table can act in it."""
+"""The card: what it shows, and that nothing of a table can act in it."""
 
 import dataclasses
 import html

@@ -1,4 +1,4 @@
-"""What becomes of columns: numbers, categories, or nothing, and what is said about it."""
+"""What becomes of columns: numbers, categories, or nothing, and the remark about it."""
 
 import json
 from pathlib import Path
@@ -23,10 +23,10 @@ def table(**columns):
     return Table(Path("t.csv"), {name: list(values) for name, values in columns.items()})
 
 
-def learned(values, told=None, rows=None, name="a"):
+def learned(values, given=None, rows=None, name="a"):
     made = table(**{name: values})
     rows = np.arange(len(values)) if rows is None else np.array(rows)
-    (column,) = learn(made, [name], rows, {} if told is None else {name: told})
+    (column,) = learn(made, [name], rows, {} if given is None else {name: given})
     return column
 
 
@@ -99,14 +99,14 @@ def test_what_is_no_id(name, values):
     assert learned(values, name=name).kind == "number"
 
 
-def test_kinds_can_be_told():
+def test_kinds_can_be_chosen():
     ids = [str(i) for i in range(ROWS)]
-    assert learned(ids, told="number").kind == "number"
-    assert learned(["1", "2"] * 20, told="category").levels == ("1", "2")
-    assert learned(["1", "2"] * 20, told="out").why == "as told"
-    assert learned(ids, told="category").kind == "out"  # every value came once
+    assert learned(ids, given="number").kind == "number"
+    assert learned(["1", "2"] * 20, given="category").levels == ("1", "2")
+    assert learned(["1", "2"] * 20, given="out").why == "as chosen"
+    assert learned(ids, given="category").kind == "out"  # every value came once
     with pytest.raises(ValueError, match="'a' has text among numbers: 'x' in row 1"):
-        learned(["x", "y"] * 20, told="number")
+        learned(["x", "y"] * 20, given="number")
 
 
 def test_text_among_numbers_is_refused_with_its_place():

@@ -63,10 +63,10 @@ def test_the_estimator_is_that_of_the_task(fitted, task):
     [
         ({"test": 1.5}, "test must be a fraction between 0 and 1, got 1.5"),
         ({"seed": -1}, "seed must be a number from 0 to 4294967295, got -1"),
-        ({"told": {"z": "out"}}, "there is no column 'z' to learn from"),
-        ({"told": {"y": "out"}}, "there is no column 'y' to learn from"),
-        ({"told": {"x": "text"}}, r"must be NAME=number\|category\|out, got x=text"),
-        ({"told": {"x": "out"}}, r"no column is left to predict from \(x: as told\)"),
+        ({"kinds": {"z": "out"}}, "there is no column 'z' to learn from"),
+        ({"kinds": {"y": "out"}}, "there is no column 'y' to learn from"),
+        ({"kinds": {"x": "text"}}, r"must be NAME=number\|category\|out, got x=text"),
+        ({"kinds": {"x": "out"}}, r"no column is left to predict from \(x: as chosen\)"),
     ],
 )
 def test_mistakes_are_sentences(options, sentence):

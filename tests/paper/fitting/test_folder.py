@@ -55,7 +55,7 @@ def test_columns_that_are_missing_or_unexpected_are_named(saved, source):
         model.predict(Table(source, {**table.columns, "number": ["x"] * 120}))
 
 
-def test_only_a_model_is_replaced_and_only_if_told(saved, fitted, facts, tmp_path):
+def test_only_a_model_is_replaced_and_only_on_request(saved, fitted, facts, tmp_path):
     with pytest.raises(ValueError, match="holds a model: choose another folder, or --replace it"):
         folder.check(saved, replace=False)
     folder.check(saved, replace=True)

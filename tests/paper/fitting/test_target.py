@@ -32,7 +32,7 @@ def test_the_task_is_guessed(values, task, classes):
     assert (found.task, found.classes) == (task, classes)
 
 
-def test_the_task_can_be_told():
+def test_the_task_can_be_chosen():
     assert find(table(["0", "1"] * 30), "y", "regression").task == "regression"
     found = find(table(["0.5", "1"] * 30), "y", "classification")
     assert found.classes == ("0.5", "1")

@@ -24,7 +24,7 @@ from lpunits.paper.fitting.target import Task
 from lpunits.paper.training.records import versions
 
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
-Told = Annotated[
+ColumnKinds = Annotated[
     list[str], Parameter(name="--column", consume_multiple=False, negative="", show_default=False)
 ]
 SHOWN = 8  # names of columns of a kind
@@ -37,7 +37,7 @@ def fit(
     target: str,
     out: Out = Path("model"),
     task: Task | None = None,
-    column: Told | None = None,
+    column: ColumnKinds | None = None,
     test: float = 0.2,
     seed: int = 0,
     set_: Settings | None = None,
@@ -64,11 +64,11 @@ def fit(
         verbose: Show every epoch, also where there is no terminal.
     """
     folder.check(out, replace)
-    told: dict[str, Any] = _pairs("--column", "NAME=KIND", column or (), str.rpartition)
+    kinds: dict[str, Any] = _pairs("--column", "NAME=KIND", column or (), str.rpartition)
     texts = _pairs("--set", "name=value", set_ or ())
     settings = {name.strip(): _value(text.strip()) for name, text in texts.items()}
     table = read(data, separator)
-    prepared = prepare(table, target, task=task, test=test, seed=seed, told=told)
+    prepared = prepare(table, target, task=task, test=test, seed=seed, kinds=kinds)
     make_folder(out)  # an error must come before any training
     _print_prepared(prepared)
     fitted = fit_estimator(

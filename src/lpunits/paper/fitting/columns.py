@@ -16,10 +16,10 @@ from lpunits.paper.fitting.reading import Table, Values, number, shown
 Kind = Literal["number", "category", "out"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MOST_LEVELS = 30  # of a category
-FEWEST_ROWS = 2  # of a level: a value that came once says nothing
+FEWEST_ROWS = 2  # of a level: nothing can be learned from a value that came once
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}([T ].*)?")
 ID = re.compile(r"(.*[_\W])?(id|index|key|nr|no|row|column \d+)|unnamed.*", re.IGNORECASE)
-MORE = "--column {0}=category or --column {0}=out says otherwise"
+MORE = "choose --column {0}=category or --column {0}=out"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Column:
             ones for each of its ``levels``, all zero for any other value; ``out``: nothing.
         why: The reason, or another remark, in a few words.
         fill: The median of the training rows.
-        flagged: Whether a further column says where the number was missing.
+        flagged: Whether a further column marks where the number was missing.
         levels: The values of a category; None stands for a missing one.
     """
 
@@ -68,7 +68,7 @@ class Column:
 
 
 def learn(
-    table: Table, names: Iterable[str], rows: npt.NDArray[np.intp], told: Mapping[str, Kind]
+    table: Table, names: Iterable[str], rows: npt.NDArray[np.intp], kinds: Mapping[str, Kind]
 ) -> list[Column]:
     """What becomes of columns. Their kinds are those of the file, all else is of some rows alone.
 
@@ -76,9 +76,9 @@ def learn(
         table: The table.
         names: The columns.
         rows: The rows to train on: medians and categories are theirs.
-        told: The kinds that are not to be guessed.
+        kinds: The kinds of columns that are not to be guessed.
     """
-    return [_learn(table, name, rows, told.get(name)) for name in names]
+    return [_learn(table, name, rows, kinds.get(name)) for name in names]
 
 
 def encode(
@@ -108,17 +108,17 @@ def numbers(table: Table, name: str, hint: str = "") -> npt.NDArray[np.float64]:
     return np.array([found[text] for text in values])
 
 
-def _learn(table: Table, name: str, rows: npt.NDArray[np.intp], told: Kind | None) -> Column:
+def _learn(table: Table, name: str, rows: npt.NDArray[np.intp], given: Kind | None) -> Column:
     values = table.columns[name]
-    if told == "out":
-        return Column(name, "out", "as told")
+    if given == "out":
+        return Column(name, "out", "as chosen")
     counts = Counter(value for value in values if value is not None)
     if len(set(values)) < 2:  # a missing value is one, too
         return Column(name, "out", "one value alone" if counts else "no value at all")
-    if told is None:
+    if given is None:
         kind, why = _guess(table, name, counts)
     else:
-        kind, why = told, "as told"
+        kind, why = given, "as chosen"
     if kind == "out":
         return Column(name, "out", why)
     if kind == "category":

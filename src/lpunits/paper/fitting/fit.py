@@ -69,7 +69,7 @@ class Fitted:
         return f"about {self.estimator.validation_fraction:.0%} of them, to choose the epoch"
 
     def facts(self) -> dict[str, Any]:
-        """What the JSON file says beside the columns."""
+        """What the JSON file has beside the columns."""
         prepared = self.prepared
         return {
             "data": {
@@ -96,7 +96,7 @@ def prepare(
     task: Task | None = None,
     test: float = 0.2,
     seed: int = 0,
-    told: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> Prepared:
     """Split a table, and make numbers of its columns; a table that cannot serve is a ValueError.
 
@@ -106,15 +106,15 @@ def prepare(
         task: ``classification`` or ``regression``; by default it is guessed.
         test: The part of the rows that is used for the scores alone.
         seed: Which rows these are.
-        told: Kinds of columns that are not to be guessed.
+        kinds: Kinds of columns that are not to be guessed.
     """
     if not 0 < test < 1:
         raise ValueError(f"test must be a fraction between 0 and 1, got {test}")
     if not 0 <= seed < 2**32:
         raise ValueError(f"seed must be a number from 0 to 4294967295, got {seed}")
     goal = find(table, target, task)
-    told = dict(told or {})
-    for name, kind in told.items():
+    kinds = dict(kinds or {})
+    for name, kind in kinds.items():
         if name not in table.columns or name == target:
             close = difflib.get_close_matches(name, table.columns, n=1)
             hint = f"did you mean {shown(close[0])!r}?" if close else "it must be one of the table"
@@ -128,7 +128,7 @@ def prepare(
     if not held.any() or held.all():
         raise ValueError(f"test must leave rows on both sides, got {test} of {len(table)} rows")
     rows, test_rows = np.flatnonzero(~held), np.flatnonzero(held)
-    columns = learn(table, [name for name in table.columns if name != target], rows, told)
+    columns = learn(table, [name for name in table.columns if name != target], rows, kinds)
     if all(column.kind == "out" for column in columns):
         reasons = "; ".join(f"{shown(c.name)}: {c.why}" for c in columns[:5])
         raise ValueError(f"{table.source}: no column is left to predict from ({reasons})")

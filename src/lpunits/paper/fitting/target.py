@@ -64,7 +64,7 @@ def find(table: Table, name: str, task: Task | None = None) -> Target:
     counts = Counter(values)
     if len(counts) == 1:
         raise ValueError(f"{where} is {shown(values[0] or '')!r} in every row, it must differ")
-    guessed = _guess(table, name, counts) if task is None else (task, "as told")
+    guessed = _guess(table, name, counts) if task is None else (task, "as chosen")
     if guessed[0] == "regression":
         x = numbers(table, name, "; --task classification takes them as classes")
         if (np.diff(x) == 0).all():
