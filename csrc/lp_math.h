@@ -193,8 +193,10 @@ template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, S
     if constexpr (!WEIGHTED) return I{};
     const V n = joined(sums.weight);
     put(c.s, t, n == 0 ? all(T(1)) : s), put(c.n, t, n == 0 ? all(T(1)) : n);
-    // A zero counts as 2^-47: that must not show, whatever it weighs.
-    const I unusual = (n != 0) & ~((n > T(1e-30)) & (n < T(1e30)) & (s > n * T(1e-6)));
+    // A zero counts as 2^-47: that must not show, whatever it weighs. Nor may the rounding of L, where weights make
+    // entries count that are far from the largest: by more than 4 bits on average.
+    const I near = (s > n * T(1e-6)) & (joined(sums.moment) > -4 * s);
+    const I unusual = (n != 0) & ~((n > T(1e-30)) & (n < T(1e30)) & near);
     if constexpr (SINGLE) c.careful[t] |= unusual;
     return unusual;
   }
@@ -254,9 +256,13 @@ template <class T, bool SHARED, int ROWS, bool WEIGHTED> class Math : Tiles<T, S
     const Ratio<T> ratio(get(c.unit, t));
     return this->template add_up<Sums>(t, [&](Sums& sums, T* b, T*) __attribute__((always_inline)) {
       const Logarithm<T> log = ratio.log2(absolute<T>(load(b)));
-      const V power = exp2<T>(p * (log.whole + log.part));
-      if constexpr (WEIGHTED) sums.power += power * weights_of(b), sums.weight += weights_of(b);
-      else sums.power += power;
+      const V l = log.whole + log.part, power = exp2<T>(p * l);
+      if constexpr (!WEIGHTED) {
+        sums.power += power;
+        return;
+      }
+      const V w = weights_of(b), weighted = power * w;
+      sums.power += weighted, sums.moment += weighted * l, sums.weight += w;
     });
   }
 

@@ -14,7 +14,7 @@
 // - D is a sum of terms of the size of (p L_i)^2: D/p^2 has all digits, and is Var(ln |b|) / 2 at 0.
 //
 // The root multiplies the errors of G by 1/p. Where G/p is large, beside a zero, in a wide group or by the weights,
-// that shows: values that are stored in double precision then have G in twice the digits (twofold.h).
+// or where the weights make entries count that are far from m, that shows: values that are stored in double precision then have G in twice the digits (twofold.h).
 //
 // Entries without weight have been read as 0. Where p > 0 an entry of 0, and where p < 0 an infinite
 // one, counts in n alone; where p <= 0 an entry of 0 makes the mean 0, with gradients of 0.
@@ -67,18 +67,18 @@ template <bool SHARED, bool EXACT> class PowerMean : Tiles<double, SHARED, 0> {
 
       const Sums sums = sum_powers(t, p, m);
       const V weight = joined(sums.weight), n = weight == 0 ? all(T(1)) : weight;
-      const V s = joined(sums.power), mean_less_1 = joined(sums.less_1) / n;
+      const V s = joined(sums.power), mean_less_1 = joined(sums.less_1) / n, mean = joined(sums.moment) / s;
       const Logarithm<T> far = Ratio<T>(all(T(1))).log2(s / n);
       const I near = mean_less_1 > T(-0.25);
       const Root<T> root(p, {near ? V{} : far.whole, near ? log2_1p<T>(mean_less_1) : far.part});
       Logarithm<T> log = {root.whole, root.part};
-      const I hard = (absolute<T>(p) < 1) | (absolute<T>(root.whole + root.part) > 4);
+      const I hard = (absolute<T>(p) < 1) | (absolute<T>(root.whole + root.part) > 4) | (absolute<T>(mean) > 4);
       if (EXACT && !backward && any(hard & (m != 0) & ~infinite)) log = exact_root(t, p, m);
       V u = Power<T>(log.whole, log.part).times(scaled(m), exponent_of(m));
       u = (m == 0) | (m != m) | infinite ? m : u;
       u += (get(c.p, t) + weight) * 0;  // NaN if p is, or a weight; infinite weights have no mean
       put(c.u, t, infinite ? m : u);
-      if (backward) write_gradients(t, p, m, u, n, joined(sums.moment) / s, root);
+      if (backward) write_gradients(t, p, m, u, n, mean, root);
     }
   }
 
