@@ -116,6 +116,16 @@ def test_the_curves_of_fig1_meet_in_four_points_and_are_inside_the_picture(order
     assert abs(curve).max() < 2.1
 
 
+@pytest.mark.parametrize("name", ["L2 unit", "L∞ unit"])
+def test_what_a_unit_encloses_is_inside_the_picture_of_fig2(name, tmp_path):
+    trials = plane.gaussian_trials([fig2.PANELS[name]], "quick")
+    drawn = plane.compact([result(trial.config, trial.seed, tmp_path) for trial in trials])
+    left, right, bottom, top = extent = plane.around([drawn], 2)
+    for curve in plane.outlines(drawn, extent):
+        assert left < curve[:, 0].min() < curve[:, 0].max() < right
+        assert bottom < curve[:, 1].min() < curve[:, 1].max() < top
+
+
 def test_of_equally_good_nets_the_one_with_the_smallest_shape_is_drawn(tmp_path):
     config = fig2.PANELS["L2 unit"]
     runs = [result(config, seed, tmp_path) for seed in range(3)]

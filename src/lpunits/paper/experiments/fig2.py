@@ -84,5 +84,5 @@ EXPERIMENT = Experiment(
     "ellipse at p = 2 and in a box at p = ∞; a rectifier (ReLU) cuts with a line.",
     trials=partial(plane.gaussian_trials, PANELS.values()),
     section=section,
-    minutes={"smoke": 0.1, "quick": 0.2, "paper": 0.5},
+    minutes={"smoke": 0.1, "quick": 0.5, "paper": 0.5},
 )

@@ -113,9 +113,12 @@ class Plane:
 
 
 def gaussian_trials(configs: Collection[Plane], scale: Scale) -> list[Trial]:
-    """Several seeds of each net of Figs. 2 and 3; the report shows the best."""
-    seeds = {"smoke": 1, "quick": 5, "paper": 20}[scale]
-    return [Trial(config, seed) for config in configs for seed in range(seeds)]
+    """Several seeds of each net of Figs. 2 and 3, of which the best is drawn.
+
+    With a few seeds it may be a shape that is much larger than the picture.
+    """
+    seeds = range(1 if scale == "smoke" else 20)
+    return [Trial(config, seed) for config in configs for seed in seeds]
 
 
 def curve_net(
@@ -163,10 +166,10 @@ def compact(results: Sequence[Result]) -> Result:
     return min(equal, key=lambda r: max(float(np.ptp(c, axis=0).max()) for c in outlines(r)))
 
 
-def outlines(result: Result) -> list[geometry.Points]:
-    """The superellipse of each Lp unit of a net, at its level on the boundary."""
+def outlines(result: Result, extent: Extent = EXTENT) -> list[geometry.Points]:
+    """The superellipse of each Lp unit of a net, at its level on the boundary in a picture."""
     net = trained(result)
-    levels = geometry.levels(net, EXTENT)
+    levels = geometry.levels(net, extent)
     return [
         curve
         for unit, level in zip(geometry.units(net), levels, strict=True)
@@ -174,17 +177,20 @@ def outlines(result: Result) -> list[geometry.Points]:
     ]
 
 
-def around(shown: Iterable[Result], most: float) -> Extent:
+def around(shown: Collection[Result], most: float) -> Extent:
     """A part of the plane with all points and all shapes, at most ``most`` times :data:`EXTENT`."""
-    ends = np.array(EXTENT)
-    for result in shown:
-        if result.config.activation == "lp":
-            for curve in outlines(result):
-                ends[::2] = np.minimum(ends[::2], curve.min(0) - 0.3)
-                ends[1::2] = np.maximum(ends[1::2], curve.max(0) + 0.3)
-    limits = most * abs(np.array(EXTENT))
-    left, right, bottom, top = np.clip(ends, -limits, limits).tolist()
-    return left, right, bottom, top
+    extent = EXTENT
+    for _ in range(2):  # in a larger picture more of the boundary counts, so shapes may be larger
+        ends = np.array(EXTENT)
+        for result in shown:
+            if result.config.activation == "lp":
+                for curve in outlines(result, extent):
+                    ends[::2] = np.minimum(ends[::2], curve.min(0) - 0.3)
+                    ends[1::2] = np.maximum(ends[1::2], curve.max(0) + 0.3)
+        limits = most * abs(np.array(EXTENT))
+        left, right, bottom, top = np.clip(ends, -limits, limits).tolist()
+        extent = left, right, bottom, top
+    return extent
 
 
 def figure(

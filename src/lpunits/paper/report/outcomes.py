@@ -227,7 +227,8 @@ def orders_figure(groups: Mapping[str, Sequence[Result]]) -> Figure:
     drawn[-1].set(xticks=ticks, xlabel="order p")
     drawn[-1].xaxis.set_major_formatter("{x:g}")
     drawn[-1].xaxis.set_minor_formatter(NullFormatter())
-    drawn[0].legend(frameon=False, fontsize=9)
+    legend = drawn[0].get_legend_handles_labels()
+    fig.legend(*legend, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
     return fig
 
 
