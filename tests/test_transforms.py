@@ -34,7 +34,7 @@ def truth(z, p, center):
     return reference.lp_pool(z, p, center=center, dim=1)
 
 
-@pytest.mark.parametrize("p", [1.0001, 1.5, 2.0, 3.0, 10.0, 1e2, 1e4])
+@pytest.mark.parametrize("p", [1.0001, 2.0, 3.0, 1e2, 1e4])
 def test_gradcheck_and_gradgradcheck_in_z_p_and_center(p):
     z, _, center = inputs(2)
     # Entries within a few 1/p of each other, so that all of them matter at large orders.
@@ -154,6 +154,14 @@ class TestCompile:
         torch.testing.assert_close(torch.compile(net, fullgraph=True)(x), net(x))
 
 
+NETS = {
+    "mlp": (MLP(6, [5], 3, filters=3, order=2.5).eval(), (6,)),
+    "mixed orders": (LpLinear(6, 3, 2, order=[2.0, 30.0, math.inf]), (6,)),
+    "global": (GlobalLpPool(3), (3, 8, 8)),
+    "windows": (LpPool2d(3, 3, padding=1), (3, 8, 8)),
+}
+
+
 class TestExport:
     net = MLP(6, [5, 4], 3, filters=3, order=2.5, dropout=0.1).eval()
     batch = torch.export.Dim("batch")
@@ -171,19 +179,17 @@ class TestExport:
             torch.testing.assert_close(loaded(x), self.net(x), rtol=1e-6, atol=1e-6)
 
     @pytest.mark.parametrize(
-        ("net", "shape"),
+        ("way", "name"),
         [
-            (MLP(6, [5, 4], 3, filters=3, order=2.5).eval(), (6,)),
-            (LpLinear(6, 3, 2, order=[2.0, 30.0, math.inf]), (6,)),
-            (GlobalLpPool(3), (3, 8, 8)),
-            (LpPool2d(3, 3, padding=1), (3, 8, 8)),
+            *((way, name) for way in ("dynamo", "trace") for name in NETS),
+            ("program", "mixed orders"),
+            ("program", "windows"),
         ],
-        ids=["mlp", "mixed-orders", "global", "windows"],
     )
-    @pytest.mark.parametrize("way", ["dynamo", "program", "trace"])
-    def test_onnx_with_dynamic_batch(self, net, shape, way, tmp_path):
+    def test_onnx_with_dynamic_batch(self, name, way, tmp_path):
         pytest.importorskip("onnxscript", reason="needs lpunits[export]")
         onnxruntime = pytest.importorskip("onnxruntime", reason="needs lpunits[export]")
+        net, shape = NETS[name]
         path, example = tmp_path / "net.onnx", torch.randn(4, *shape)
         dynamic = {"dynamo": True, "verbose": False, "dynamic_shapes": [{0: self.batch}]}
         with warnings.catch_warnings():

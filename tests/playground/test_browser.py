@@ -347,11 +347,10 @@ def test_every_kind_and_every_data_set_learn(visit):
         ready(page)
         before = float(page.inner_text(".loss dd"))
         page.click("#play")
-        page.wait_for_timeout(400)
+        lower = "before => Number(document.querySelector('.loss dd').innerText) < before"
+        page.wait_for_function(lower, arg=before)  # or an error after 30 s
         if "Pause" in page.inner_text("#play"):
             page.click("#play")
-        page.wait_for_timeout(60)
-        assert float(page.inner_text(".loss dd")) < before
 
 
 def test_it_is_served_and_opens_a_link_of_a_trained_network(visit):
@@ -381,19 +380,21 @@ def test_it_is_served_and_opens_a_link_of_a_trained_network(visit):
 
 
 def test_sixteen_projections_on_5000_points_leave_the_page_smooth(visit):
-    """The frames of the page while the worker trains at full speed."""
+    """While the worker trains at full speed, the page itself has little to compute for a frame."""
     page = visit("#view=network&by=adam&pace=full&net0=lp:8:2&seed=3")
+    tools = page.context.new_cdp_session(page)
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})  # other processes do not count
+
+    def seconds_and_steps() -> tuple[float, int]:
+        found = tools.send("Performance.getMetrics")["metrics"]
+        steps = int(page.inner_text(".steps dd").replace(",", ""))
+        return next(m["value"] for m in found if m["name"] == "TaskDuration"), steps
+
     page.click("#play")
-    page.wait_for_timeout(1000)
-    frames = page.evaluate(
-        """() => new Promise((done) => {
-        const times = [];
-        const tick = (now) => (times.push(now) < 90 ? requestAnimationFrame(tick) : done(times));
-        requestAnimationFrame(tick);
-        })"""
-    )
-    gap = np.median(np.diff(frames))
-    speed = int(re.findall(r"(\d+) steps/s", page.inner_text("#status"))[0])
-    page.click("#play")
-    print(f"median frame {gap:.1f} ms, {speed} steps a second")
-    assert (gap < 67, speed > 20) == (True, True)  # 16.7 ms on a quiet machine
+    page.wait_for_function("document.querySelector('.steps dd').innerText != '0'")
+    before, first = seconds_and_steps()
+    frames = "n => new Promise(f => { const t = () => n-- ? requestAnimationFrame(t) : f(); t() })"
+    page.evaluate(frames, 60)
+    after, last = seconds_and_steps()
+    assert last > first
+    assert (after - before) / 60 < 2 / 60  # seconds, two frames of a screen; drawing takes one
