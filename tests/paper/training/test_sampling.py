@@ -1,5 +1,7 @@
 """Music out of a network, into a MIDI file and back."""
 
+import os
+
 import mido
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lpunits import DOTRNN, sealed
+from lpunits.files import StorageError
 from lpunits.paper.cli.music import app
 from lpunits.paper.data.midi import read_midi, write_midi
 from lpunits.paper.training.models import load_model
@@ -49,6 +52,17 @@ def test_a_midi_file_holds_the_roll(notes, tempo, tmp_path_factory):
         assert torch.equal(read_midi(path), roll)
         seconds = len(roll) * 30 / tempo
         assert mido.MidiFile(path).length == pytest.approx(seconds, rel=1e-3)
+
+
+def test_a_midi_file_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "a.mid"
+    write_midi(path, torch.eye(88))
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "fsync", lambda file: os.write(-1, b""))  # as a disk that has failed
+    with pytest.raises(StorageError, match=r"a\.mid cannot be written: Bad file descriptor"):
+        write_midi(path, torch.ones(3, 88))
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_samples():

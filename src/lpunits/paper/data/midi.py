@@ -1,11 +1,13 @@
 """MIDI files as piano rolls, and piano rolls as MIDI files."""
 
+import io
 import itertools
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from lpunits.files import write_atomically
 from lpunits.paper.data.untrusted import HIGHEST, LOWEST
 
 KEYS = HIGHEST - LOWEST + 1
@@ -43,7 +45,9 @@ def write_midi(path: Path, roll: Tensor, *, tempo: float = 120.0) -> None:
                 track.append(mido.Message(kind, note=key + LOWEST, velocity=VELOCITY, time=waiting))
                 waiting = 0
         waiting += TICKS // STEPS
-    file.save(path)
+    content = io.BytesIO()
+    file.save(file=content)
+    write_atomically(path, content.getvalue())
 
 
 def read_midi(path: Path) -> Tensor:
