@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 
-from lpunits import MLP
+from lpunits import MLP, param_groups
 from lpunits.sklearn import LpClassifier, LpRegressor, tables, training
 from lpunits.sklearn.backpropagation import Backpropagation
 from lpunits.units import ACTIVATIONS
@@ -71,6 +71,22 @@ def test_orders_that_are_infinite_or_fixed_stay():
     fixed = MLP(5, [4], 2, learn_order=False)
     Backpropagation(fixed, "lp")(x, y, None)
     assert fixed[0].rho.grad is None
+
+
+def test_the_lean_adamw_is_that_of_torch():
+    nets = [MLP(5, [7], 3, order=2.0) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    lean = training.make_optimizer("adamw", nets[0], 1e-2, 5.0, 0.5)
+    groups = param_groups(nets[1], 1e-2, order_scale=5.0, weight_decay=0.5)
+    expected = torch.optim.AdamW(groups, 1e-2, fused=True)
+    steps = [training.by_autograd(net) for net in nets]
+    for number in range(20):
+        x, y = torch.randn(11, 5), torch.randint(3, (11,))
+        for optimizer, step in ((lean, steps[0]), (expected, steps[1])):
+            optimizer.param_groups[0]["lr"] = 1e-2 / (1 + number)
+            step(x, y, None)
+            optimizer.step()
+    assert same(nets[0].state_dict(), nets[1].state_dict())
 
 
 # ---------------------------------------------------------------- training

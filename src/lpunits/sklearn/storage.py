@@ -128,7 +128,7 @@ def _restored(tensors: dict[str, Tensor], facts: dict[str, Any]) -> Any:
 
 @dataclass
 class _Shape:
-    """What a file says of the columns and the targets of a table."""
+    """What a file holds about the columns and the targets of a table."""
 
     columns: int
     names: list[str] | None
