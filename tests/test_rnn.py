@@ -192,10 +192,9 @@ def test_dropout(per, recompute):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradcheck(activation, shortcut):
     net = build(activation, (3, 4), shortcut=shortcut)
-    names = list(dict(net.named_parameters()))
 
     def f(x, h, *parameters):
-        given = dict(zip(names, parameters, strict=True))
+        given = dict(zip(dict(net.named_parameters()), parameters, strict=True))
         return functional_call(net, given, (x, h))
 
     x, h = torch.randn(3, 2, 4, dtype=DOUBLE), torch.randn(1, 2, 5, dtype=DOUBLE)
