@@ -143,6 +143,19 @@ def _masked_near_ties() -> tuple[Tensor, ...]:
     return 1 + 1e-5 * z.sigmoid(), p, None, mask
 
 
+def _weighted_norms(filters: int, kind: str) -> tuple[Tensor, ...]:
+    """Orders of 1 and more alone, which single precision serves, in the sizes that are unrolled."""
+    p = torch.tensor([1.0, 1.1, 1.5, 2.0, 2.5, 3.0, 7.0, 20.0] * 3, dtype=torch.float64)
+    z, weight = _randn(40, filters, len(p)), torch.rand(40, filters, len(p)).double()
+    z[:8] = 1 + 1e-3 * z[:8]
+    if kind == "mask":
+        return z, p, None, weight < 0.7
+    if kind == "wide":  # the small entries count, by their weights
+        z[:, 0] *= 1e3
+        weight[:, 1:] *= 1e4
+    return z, p, None, weight
+
+
 WEIGHTS = ("mask", "lengths", "each", "shared")
 CASES = [
     *(Case(f"filters-{n}", lambda n=n: _layer(n), dim=1) for n in (1, 2, 3, 5, 8)),
@@ -189,6 +202,11 @@ CASES = [
         half=False,
     ),
     Case("near-ties-masked", _masked_near_ties, dim=1, half=False),
+    *(
+        Case(f"norms-{n}-{kind}", lambda n=n, kind=kind: _weighted_norms(n, kind), dim=1)
+        for n in (2, 3, 4, 5, 9)
+        for kind in ("mask", "weight", "wide")
+    ),
     Case("weighted-last", lambda: (*_last_dim(3, 70), torch.rand(3, 1, 70) < 0.7)),
     Case("many-rows", lambda: (_randn(301, 2, 5), 1 + _randn(5).exp(), _randn(2, 5)), dim=1),
 ]

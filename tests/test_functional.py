@@ -80,6 +80,21 @@ def test_the_path_for_transforms_loses_at_most_three_digits(case):
     assert ulps(u, truth(case, torch.float64)[0]) <= 1400  # as much as ln(u/m) may be
 
 
+@pytest.mark.parametrize("width", [20, 150])
+@pytest.mark.parametrize("p", [-INF, -3.2, -0.7, 0.0, 0.3, 0.8, 2.5, 300.0, INF])
+def test_the_path_for_transforms_has_the_gradients_of_entries_far_apart(p, width):
+    exponents = torch.linspace(-width, width, 9, dtype=torch.float64)
+    z = (10**exponents * torch.tensor([1.0, -1.3, 0.7]).repeat(3)).requires_grad_()
+    order = torch.tensor(p, dtype=torch.float64, requires_grad=True)
+    found = torch.autograd.grad(lp_pool(z, order), (z, order), create_graph=True)
+    for ours, kernel in zip(found, torch.autograd.grad(lp_pool(z, order), (z, order)), strict=True):
+        torch.testing.assert_close(ours, kernel, rtol=1e-9, atol=1e-300)
+    u = lp_pool(z.detach() ** 2, order)  # beyond, powers may become 0, but nothing a NaN
+    found = torch.autograd.grad(lp_pool(z * z.detach(), order), (z, order), create_graph=True)
+    assert u.isfinite()
+    assert not any(t.isnan().any() for t in found)
+
+
 @pytest.mark.parametrize("path", ["kernel", "transform"])
 def test_the_smallest_orders_have_a_sign_beside_an_infinity(path):
     z = torch.tensor([[1.0, INF], [0.0, INF]], dtype=torch.float64, requires_grad=True)
