@@ -15,7 +15,7 @@ Weights = npt.NDArray[np.float64]
 
 CHUNK = 2**16  # values of a table that are looked at together
 SAMPLE = 2**17  # values that the quartiles are taken from
-BOUND = 3.0  # of scaled inputs
+BOUND = 5.0  # of scaled inputs
 NORMAL_RANGE = 1.349  # between the quartiles of a normal distribution, in standard deviations
 
 
