@@ -60,7 +60,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DamagedError(f"{path}: damaged: it is not a file that lpunits has written")
     if sha256(before + name + BLANK + after).hexdigest().encode() != found:
         raise DamagedError(f"{path}: damaged: its checksum is wrong")
-    try:  # whoever wrote a right checksum by hand may have written anything beside it
+    try:  # a file made by hand may have a right checksum and any content
         tensors = load(data)
         size = int.from_bytes(data[:8], "little")
         facts = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["json"])

@@ -25,7 +25,7 @@ def sample(
         checkpoint: The model.safetensors in the work folder of a trial of table4.
         out: The MIDI file to write.
         steps: The number of steps; two are a quarter note.
-        temperature: Below 1, likely notes become likelier; at 0, exactly the likely notes sound.
+        temperature: Below 1, likely notes become likelier; at 0, those above 1/2 sound.
         seed: The same seed gives the same music.
         start: A MIDI file to continue.
         tempo: Quarter notes per minute.

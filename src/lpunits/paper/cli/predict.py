@@ -52,7 +52,7 @@ def predict(
     try:
         sys.stdout.write(text.getvalue())
         sys.stdout.flush()
-    except BrokenPipeError:  # as by `| head`: whoever reads has enough
+    except BrokenPipeError:  # as by `| head`, which stops reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -66,11 +66,9 @@ def _read_folder(folder: Path) -> Arrays:
                 f"{folder}: MIDI files (.mid) in the folders train, valid and test are expected, "
                 f"or at least 3 in the folder itself, got none for {part}"
             )
-    return pack({part: [_frames(path) for path in paths] for part, paths in files.items()})
-
-
-def _frames(path: Path) -> Roll:
-    return read_midi(path).numpy().astype(np.uint8)
+    return pack(
+        {part: [read_midi(p).numpy().astype(np.uint8) for p in files[part]] for part in SPLITS}
+    )
 
 
 def _midi_files(folder: Path) -> list[Path]:

@@ -127,14 +127,15 @@ class Loop:
 
     def run(self) -> dict[str, Any]:
         """Train to the end, and return the outcome."""
-        diverged = {}
+        diverged, state = {}, self.state
         try:
-            while self.state["stage"] == "first":
-                if self.first_stage_is_over():
+            while state["stage"] == "first":
+                done = state["epoch"] >= self.config.epochs
+                if done or state["halved"] > self.task.halvings:
                     self.choose()
                 else:
                     self.first_stage_epoch()
-            while self.state["stage"] == "last":
+            while state["stage"] == "last":
                 self.last_stage_epoch()
         except NotFiniteError as error:
             diverged = {"diverged": str(error)}
@@ -143,11 +144,6 @@ class Loop:
             about = {"shape": self.data.shape, "classes": self.data.classes}
             self.job.save_model(self.model, about)
         return diverged | outcome
-
-    def first_stage_is_over(self) -> bool:
-        """All epochs done, or all halvings of the learning rate used."""
-        epochs, halvings = self.config.epochs, self.task.halvings
-        return bool(self.state["epoch"] >= epochs or self.state["halved"] > halvings)
 
     def first_stage_epoch(self) -> None:
         """An epoch on the training set, then its validation."""

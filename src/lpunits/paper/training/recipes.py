@@ -46,7 +46,7 @@ def table1(scale: Scale) -> list[FeedForward]:
         return [mnist, faces, replace(faces, data="tfd"), pentomino]
     digits = replace(ONE_LAYER, data="digits", hidden=(100,), lr=0.3, order_scale=20.0, epochs=40)
     counts = (("train", 5_000), ("valid", 1_000), ("test", 2_000))
-    # So few images teach nothing about others: validation would choose the first epoch or any.
+    # So few images do not generalise, so validation cannot choose an epoch: take the last one.
     small = replace(pentomino, data_options=counts, hidden=(60,), epochs=20, keep_best=False)
     small = replace(small, order_scale=30.0, weight_decay=3e-4)
     if scale == "smoke":
@@ -62,7 +62,7 @@ def table1(scale: Scale) -> list[FeedForward]:
 
 # Momentum, dropout and norms are those of maxout's recipe; an Lp unit shares its gradient among
 # its filters, hence the higher rate, and orders need a rate of their own to move. The bias after
-# the root lets a unit take its mean away, which dropout would turn into noise: after six epochs the
+# the root lets a unit subtract its mean, which dropout would turn into noise: after six epochs the
 # training loss is .10 with it and .23 without.
 TWO_LAYERS = FeedForward(
     "mnist",
@@ -157,7 +157,7 @@ MODERN_COVERTYPE = replace(
     last_lr=5e-4,
 )
 MODERN_COLUMNS = replace(MODERN_COVERTYPE, data_options=(("components", None),))
-# For numbers beside those of TabR and TabM, whose networks never see the validation rows.
+# To compare with TabR and TabM, whose networks never see the validation rows.
 MODERN_TABR = replace(
     MODERN_COLUMNS, data_options=(("components", None), ("tabr", True)), last_epochs=0
 )
@@ -211,15 +211,15 @@ MUSIC_PLAIN = {
     "nottingham": _NOTTINGHAM,
     "musedata": replace(_NOTTINGHAM, data="musedata", epochs=130),
 }
-# The shortcut is that of the companion paper's DOT(S)-RNN: the memory has a way past the units. On
-# JSB Chorales it lowers the validation NLL from 7.91 to 7.80.
+# The shortcut, a path for the state around the units, is that of the companion paper's DOT(S)-RNN.
+# On JSB Chorales it lowers the validation NLL from 7.91 to 7.80.
 MUSIC = {
     **MUSIC_PLAIN,
     "jsb": replace(MUSIC_PLAIN["jsb"], shortcut=True),
 }
-# The other networks beside Lp units, in less time. JSB: the best on validation of three full trials
-# that differed in dropout, batch and rate, then of three thresholds. The others: so few epochs want
-# less weight decay.
+# To compare networks in less time. JSB: the best on validation of three full trials with other
+# dropout, batch and rate, then of three thresholds. The others: less weight decay, since there are
+# few epochs.
 MUSIC_BRIEF = {
     "jsb": replace(
         MUSIC_PLAIN["jsb"],
