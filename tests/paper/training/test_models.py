@@ -122,7 +122,7 @@ def test_a_pretrained_network_reaches_its_number(name):
 def test_the_package_stays_small():
     assert NAMES
     for path in PRETRAINED.iterdir():
-        assert path.stat().st_size < (12e6 if path.stem == "pentomino" else 5e6), path
+        assert path.stat().st_size < 5e6, path
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_only_plain_networks_lose_units(script, config):
 
 
 @torch.no_grad()
-def test_units_whose_weights_have_vanished_are_left_out(script, tmp_path):
+def test_idle_units_are_left_out(script, tmp_path):
     config = FeedForward("digits", hidden=(9, 7), filters=3, order=2.0, bias=True, dropout=0.5)
     net = config.model((8, 8), 10).eval()
     assert script.is_plain(net)
@@ -153,7 +153,7 @@ def test_units_whose_weights_have_vanished_are_left_out(script, tmp_path):
     second.weight[:, 6] = 0
     x = torch.rand(20, 64)
     before = net(x)
-    assert script.drop_vanished(net) == [7, 6]
+    assert script.drop_idle(net, x) == [7, 6]
     torch.testing.assert_close(net(x), before)
     about = {"kind": "FeedForward", "config": Trial(config, 0).values | {"hidden": [7, 6]}}
     path = tmp_path / "model.safetensors"
