@@ -2,8 +2,8 @@ r"""Write the networks of ``lpunits.paper.pretrained`` from trained models and t
 
     python results/pretrained.py RECORDS TRIALS
 
-Each is the seed that validation chose among those of its row; of Covertype it is the small network of
-the equal budgets. Trained on two cores in three hours:
+Each is the seed that validation chose among those of its row; of Covertype it is the small network
+of the equal budgets. Trained on two cores in three hours:
 
     run() { lpunits run "$1" --scale paper --only "$2" --records RECORDS --work TRIALS; }
     run modern "noise 0.3, adversarial 1.5, p from 2.6, weight decay 0.0018, seed 2"
