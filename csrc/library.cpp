@@ -122,8 +122,8 @@ Tensor lp_pool_backward_into_(const Tensor& grad, const Tensor& z, const Tensor&
 
 // ---------------------------------------------------------------- windows
 
-// z is (batch, channels, ...), p (channels,). In half precision windows are computed on a float32
-// copy, because overlapping gradients are added up in place.
+// z is (batch, channels, ...), p (channels,). In half precision windows are computed on a float32 copy: overlapping
+// gradients are added up in place.
 Tensor at_least_float(const Tensor& z) {
   const bool half = z.scalar_type() == ScalarType::Half || z.scalar_type() == ScalarType::BFloat16;
   return half ? torch::stable::to(z, ScalarType::Float) : z;
@@ -132,7 +132,6 @@ Tensor at_least_float(const Tensor& z) {
 struct Windows {
   Sizes kernel, stride, padding, dilation;  // a number for each dimension of space
   bool ceil_mode, count_include_pad;
-
   // As many windows as torch's own pooling has.
   Sizes result(const Tensor& z) const {
     const size_t spaces = size_t(z.dim()) - 2;
@@ -142,9 +141,10 @@ struct Windows {
       STD_TORCH_CHECK(numbers->size() == spaces, "windows need a number for each dimension of space");
     for (size_t s = 0; s < spaces; ++s) {
       STD_TORCH_CHECK(kernel[s] > 0 && stride[s] > 0 && dilation[s] > 0 && padding[s] >= 0, "windows need a size");
-      const int64_t size = z.size(int64_t(s) + 2), room = size + 2 * padding[s] - dilation[s] * (kernel[s] - 1) - 1;
-      STD_TORCH_CHECK(room >= 0, "z must be at least as large as a window");
-      int64_t count = (room + (ceil_mode ? stride[s] - 1 : 0)) / stride[s] + 1;
+      const int64_t size = z.size(int64_t(s) + 2), more = ceil_mode ? stride[s] - 1 : 0;
+      const int64_t room = size + 2 * padding[s] - dilation[s] * (kernel[s] - 1) - 1 + more;
+      STD_TORCH_CHECK(room >= 0 && size > 0, "z must be at least as large as a window");
+      int64_t count = room / stride[s] + 1;
       if (ceil_mode && (count - 1) * stride[s] >= size + padding[s]) --count;  // it would start beyond
       sizes.push_back(count);
     }

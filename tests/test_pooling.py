@@ -50,6 +50,17 @@ def test_windows_are_torchs_at_order_1_and_inf(dims, ceil_mode, include):
             assert_close(pool(z, 1, k, s, w, **options), mean)
 
 
+def test_with_ceil_mode_a_window_may_be_larger_than_the_image():
+    z = torch.rand(2, 3, 4, 3)
+    for k, s in (((5, 4), 3), ((6, 3), (4, 1))):
+        top = functional.max_pool2d(z, k, s, ceil_mode=True)
+        mean = functional.avg_pool2d(z, k, s, ceil_mode=True)
+        assert torch.equal(lpunits.lp_pool2d(z, INF, k, s, ceil_mode=True), top)
+        assert_close(lpunits.lp_pool2d(z, 1, k, s, ceil_mode=True), mean)
+        by_vmap = torch.vmap(lambda t, k=k, s=s: lpunits.lp_pool2d(t, 1, k, s, ceil_mode=True))
+        assert_close(by_vmap(z), mean)
+
+
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 11])
 def test_adaptive_windows_are_torchs_at_order_1_and_inf(dims, size):

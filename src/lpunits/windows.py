@@ -192,12 +192,11 @@ def _windows(
 ) -> Tensor:
     batch, orders = _checked_input(z, p, spatial)
     windows = checked_windows(spatial, kernel_size, stride, padding, dilation)
-    for n, k, w, d in zip(batch.shape[2:], windows[0], *windows[2:], strict=True):
-        if n + 2 * w < d * (k - 1) + 1:
-            raise ValueError(
-                f"z must be at least as large as kernel_size {windows[0]}, dilated by "
-                f"{windows[3]}, after padding, got the shape {tuple(z.shape)}"
-            )
+    if 0 in batch.shape[2:] or min(layouts.window_counts(batch.shape[2:], *windows, ceil_mode)) < 1:
+        raise ValueError(
+            f"z must be at least as large as kernel_size {windows[0]}, dilated by {windows[3]}, "
+            f"after padding, got the shape {tuple(z.shape)}"
+        )
     if torch._C._get_tracing_state() and torch.onnx.is_in_onnx_export():
         raise NotImplementedError(
             "torch.onnx.export(dynamo=False) has no windows of every size: use dynamo=True"
