@@ -91,9 +91,9 @@ def test_classes_and_their_probabilities_go_to_a_file(here, capsys):
     captured = capsys.readouterr()
     assert captured.out == "2 predictions: found.csv\n"
     assert captured.err == (
-        "lpunits: the column 'extra' unknown to the model: not used\n"
+        "lpunits: not used: the column 'extra', unknown to the model\n"
         "lpunits: 1 value of [/bold] missing\n"
-        "lpunits: 1 value of city with a rare or new value\n"
+        "lpunits: 1 value of city rare or new\n"
     )
     head, *rows = csv.reader((here / "found.csv").read_text().splitlines())
     assert head == ["prediction", "probability of cheap", "probability of dear"]

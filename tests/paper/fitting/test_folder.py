@@ -47,7 +47,7 @@ def test_columns_that_are_missing_or_unexpected_are_named(saved, source):
     some = dict(table.columns)
     del some["id"], some["y"]  # an id was left out, the target is not needed
     notes = model.predict(Table(source, {**some, "new": some["city"]}))[2]
-    assert notes[0] == "the column 'new' unknown to the model: not used"
+    assert notes[0] == "not used: the column 'new', unknown to the model"
     del some["city"], some["number"]
     with pytest.raises(ValueError, match=r"lacks the columns 'number', 'city' that the model was"):
         model.predict(Table(source, some))

@@ -57,7 +57,7 @@ class Column:
             known = {level: place for place, level in enumerate(self.levels)}
             found = np.array([known.get(value, -1) for value in values])
             if unknown := int((found < 0).sum()):
-                notes.append(f"{_places(unknown)} of {shown(self.name)} with a rare or new value")
+                notes.append(f"{_places(unknown)} of {shown(self.name)} rare or new")
             return np.asarray(found[:, None] == np.arange(len(self.levels)), np.float64)
         x = numbers(table, self.name)
         missing = np.isnan(x)

@@ -59,7 +59,7 @@ class Model:
         unexpected = [n for n in table.columns if n not in known and n != self.target.name]
         X, _, notes = encode(table, self.columns)
         if unexpected:
-            notes.insert(0, f"{_counted(unexpected)} unknown to the model: not used")
+            notes.insert(0, f"not used: {_counted(unexpected)}, unknown to the model")
         return X, notes
 
     def predict(self, table: Table) -> tuple[list[str], list[list[str]], list[str]]:
