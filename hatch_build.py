@@ -26,6 +26,7 @@ except ImportError:  # called as a script
 
 ROOT = Path(__file__).parent
 LIBRARY = "_cpu.so"
+ERROR = "_build_error.txt"  # why there is none
 FLAGS = [
     "-std=c++20",
     "-O3",
@@ -97,21 +98,31 @@ class CustomBuildHook(BuildHookInterface):
     """Hatchling calls this for wheels and editable installs."""
 
     def initialize(self, version: str, build_data: dict) -> None:
-        """Compile, and tag the wheel: this platform, every Python."""
-        folder = ROOT / "src" / "lpunits" / "ops"
-        (folder / "_build_error.txt").unlink(missing_ok=True)
+        """Compile, and tag the wheel: this platform, every Python.
+
+        A wheel is compiled elsewhere: the library of an editable installation stays as it is.
+        """
+        self.elsewhere = tempfile.TemporaryDirectory()
+        editable = version == "editable"
+        folder = ROOT / "src" / "lpunits" / "ops" if editable else Path(self.elsewhere.name)
+        (folder / ERROR).unlink(missing_ok=True)
         try:
             compile_library(folder, [])
+            build_data["pure_python"] = False
+            system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"cp311-abi3-{system}"  # it does not use Python's API at all
+            made = LIBRARY
         except (RuntimeError, OSError) as error:
             (folder / LIBRARY).unlink(missing_ok=True)
-            (folder / "_build_error.txt").write_text(f"{error}\n")
+            (folder / ERROR).write_text(f"{error}\n")
             self.app.display_warning(f"lpunits is built without its CPU library: {error}")
-            build_data["artifacts"].append("src/lpunits/ops/_build_error.txt")
-            return
-        build_data["artifacts"].append(f"src/lpunits/ops/{LIBRARY}")
-        build_data["pure_python"] = False
-        system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"cp311-abi3-{system}"  # it does not use Python's API at all
+            made = ERROR
+        if not editable:
+            build_data["force_include"][str(folder / made)] = f"lpunits/ops/{made}"
+
+    def finalize(self, version: str, build_data: dict, artifact_path: str) -> None:
+        """Remove what was compiled for a wheel."""
+        self.elsewhere.cleanup()
 
 
 if __name__ == "__main__":

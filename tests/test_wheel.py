@@ -74,6 +74,8 @@ def test_a_wheel_works_where_there_is_no_compiler(clean, source, tmp_path):
     assert "-cp311-abi3-" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()
     assert "lpunits/ops/_cpu.so" in names
+    # What an editable installation has compiled there would be replaced.
+    assert not list((source / "src" / "lpunits" / "ops").glob("*.so"))
     assert {"lpunits/playground/index.html", "lpunits/playground/js/main.js"} <= set(names)
     networks = (ROOT / "src/lpunits/paper/pretrained").glob("*.safetensors")
     assert {f"lpunits/paper/pretrained/{path.name}" for path in networks} <= set(names)
@@ -85,6 +87,9 @@ def test_a_wheel_works_where_there_is_no_compiler(clean, source, tmp_path):
 
 
 def test_without_a_compiler_it_is_installed_and_plain_torch_serves(clean, source):
+    built = source / "src" / "lpunits" / "ops" / "_cpu.so"
+    built.write_bytes(b"of an editable installation")
     pip(clean, "install", "--no-deps", str(source), **NO_TOOLS)
+    assert built.exists()
     assert status(clean).startswith("plain torch, ")
     assert status(clean).endswith("there is no C++ compiler")
