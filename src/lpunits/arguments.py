@@ -121,13 +121,19 @@ def checked_orders(p: Tensor | float, z: Tensor, channels: int) -> Tensor:
     return p.expand(channels)
 
 
+def check_mask(mask: Tensor | None, z: Tensor) -> None:
+    """Raise TypeError or ValueError unless the mask, if there is one, has booleans for z."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"mask must be a tensor of booleans, got {got}")
+    check_like_z("mask", mask, z)
+
+
 def checked_weight(mask: Tensor | None, weight: Tensor | None, z: Tensor) -> Tensor | None:
     """Mask and weights as one tensor: a mask, weights, or weights that are 0 where the mask is."""
-    if mask is not None:
-        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-            got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-            raise TypeError(f"mask must be a tensor of booleans, got {got}")
-        check_like_z("mask", mask, z)
+    check_mask(mask, z)
     if weight is None:
         return mask
     check_floating("weight", weight)

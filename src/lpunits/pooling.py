@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, Unpack
 import torch
 from torch import Tensor
 
-from lpunits.arguments import check_floating, check_sizes, counted_positions
+from lpunits.arguments import check_floating, check_mask, check_sizes, counted_positions
 from lpunits.functional import lp_pool
 from lpunits.orders import Ordered, OrderOptions
 from lpunits.segments import segment_lp_pool
@@ -332,6 +332,7 @@ class GlobalLpPool(_Channels):
         if isinstance(mask, Tensor) and mask.ndim == z.ndim - 1:
             mask = mask.unsqueeze(int(batched))
         if lengths is not None:
+            check_mask(mask, z)
             counted = counted_positions(lengths, z, int(batched)).unsqueeze(int(batched))
             mask = counted if mask is None else mask & counted
         dims = tuple(range(-space, 0))
