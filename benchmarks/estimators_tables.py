@@ -84,6 +84,7 @@ NUMBERS: dict[str, Callable[[int], Table]] = {
         600, 50, n_informative=10, noise=20.0, random_state=seed
     ),
     "outliers": outliers,
+    "skewed inputs": skewed_inputs,
 }
 HELD_OUT_CLASSES: dict[str, Callable[[int], Table]] = {
     "iris": lambda seed: ready.load_iris(return_X_y=True),
@@ -101,7 +102,6 @@ HELD_OUT_NUMBERS: dict[str, Callable[[int], Table]] = {
     "swiss roll": lambda seed: ready.make_swiss_roll(2000, noise=0.5, random_state=seed),
     "elevation": elevation,
     "skewed target": skewed_target,
-    "skewed inputs": skewed_inputs,
     "steps": steps,
 }
 ALL = CLASSES | NUMBERS | HELD_OUT_CLASSES | HELD_OUT_NUMBERS
