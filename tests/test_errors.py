@@ -134,6 +134,7 @@ BAD = [
     (lambda: LpPool(3, order=0.5, order_range=(0.6, 2)), ValueError, "order", "0.5"),
     (lambda: LpPool(3, order=(0.5, 2.0)), ValueError, "order", "0.5"),
     (lambda: LpPool(3, order=(2.0, float("inf"))), ValueError, "order", "inf"),
+    (lambda: LpPool(3, order=(4.0, 2.0)), ValueError, "order", "(4.0, 2.0)"),
     (lambda: LpPool(3, order=[2, 3, 4], shared=True), ValueError, "order", "3"),
     (lambda: setattr(LpPool(3), "order", 0.5), ValueError, "order", "0.5"),
     (lambda: setattr(LpPool(3), "order", [2.0, 3.0]), ValueError, "order", "2"),

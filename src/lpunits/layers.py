@@ -1,6 +1,7 @@
 """The layers of units: linear projections, pooled by :func:`~lpunits.lp_pool` or maxout."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -117,7 +118,7 @@ class LpLinear(Ordered):
         orders, unit = torch.tensor(self.initial_order, device="cpu").unique(return_inverse=True)
         # One by one: the slope of a unit among many would cost the backward pass of all of them.
         of_orders = (
-            statistics(lambda z, p=p: lp_pool(z, p, dim=-2), self.filters, self._spread)
+            statistics(partial(lp_pool, p=p, dim=-2), self.filters, self._spread)
             for p in orders.split(1)
         )
         return Statistics(*(torch.cat(values)[unit] for values in zip(*of_orders, strict=True)))

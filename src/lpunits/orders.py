@@ -137,8 +137,11 @@ class Ordered(nn.Module):
         kept = 1 if shared else units
         pair = isinstance(order, tuple) and len(order) == 2
         self._drawn_from = tuple(_checked_orders(order, 2, self._range)) if pair else None
-        if self._drawn_from and not math.isfinite(sum(self._drawn_from)):
-            raise ValueError(f"order must be drawn from a pair of finite numbers, got {order!r}")
+        low, high = self._drawn_from or (0, 0)
+        if not -math.inf < low <= high < math.inf:
+            raise ValueError(
+                f"order must be drawn from a pair (low, high) of finite numbers, got {order!r}"
+            )
         self.initial_order = _checked_orders(order[0] if pair else order, kept, self._range)
         rho = torch.empty(kept, device=device, dtype=dtype)
         if not rho.is_floating_point():
