@@ -1,4 +1,4 @@
-"""What a person sees of a training: a progress bar, and two plots. All of it is optional."""
+"""The display of a training: a progress bar, and two plots. All of it is optional."""
 
 import sys
 from collections.abc import Callable, Iterator
