@@ -175,7 +175,8 @@ def test_the_same_search_for_several_units_is_compared(storage, tmp_path):
     for settings in (small, ("activation=maxout", *small), ("activation=relu", "epochs=2")):
         search(Plan("mnist", "smoke", settings=settings, trials=2), storage, work)
     together, both, relu = search_report.collect(storage, work.store)
-    (table,) = together.section.tables
+    table, differences = together.section.tables
+    assert differences.rows == [["digits (8 x 8)", "maxout", "", "", "one seed"]]
     tested = {
         kind: f"{one.tested['test']:.2%} (n = 1)"
         for kind, one in zip(("lp", "maxout"), study.studies(storage), strict=False)
