@@ -1,4 +1,4 @@
-"""Beyond the paper: ten tables, and five models after the same small search."""
+"""Beyond the paper: small tables, and five models after the same small search."""
 
 import statistics
 import warnings
@@ -313,7 +313,7 @@ def figure(errors: Mapping[str, Mapping[str, Sequence[float]]], models: Sequence
 
 EXPERIMENT = Experiment(
     name="tables",
-    title="Beyond the paper: ten tables",
+    title="Beyond the paper: small tables",
     about="Tables that come with scikit-learn or are generated: networks of Lp units against ReLU "
     "and maxout, scikit-learn's MLP and gradient boosting, after searches of the same size.",
     trials=trials,
