@@ -22,7 +22,7 @@ from lpunits.optim import SGD
 from lpunits.paper.data import Dataset, Split, info, load
 from lpunits.paper.training import ranks
 from lpunits.paper.training.job import Job
-from lpunits.paper.training.loop import Batch, Loop, Metrics
+from lpunits.paper.training.loop import PRECISIONS, Batch, Loop, Metrics
 from lpunits.paper.training.trial import check_at_least, check_below_one, check_choice
 
 OPTIMIZERS: dict[str, Any] = {"sgd": SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
@@ -54,6 +54,8 @@ class Training(ABC):
         adversarial: Above 0, half of the loss is that of adversarial examples: inputs moved by this
             Euclidean distance along the gradient, in the direction that increases the loss.
         average: How much of the running mean of the weights an update keeps; 0: there is no mean.
+        precision: To what the factors of matrix products are rounded in training, float32 or
+            bfloat16: twice as fast on processors that have such products.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The learning rate at the start of the last stage; it falls as in the first.
         test: Evaluate on the test set and keep the model; the trials of a search do neither.
@@ -82,6 +84,7 @@ class Training(ABC):
     label_smoothing: float = 0.0
     adversarial: float = 0.0
     average: float = 0.0
+    precision: str = "float32"
     last_epochs: int = 0
     last_lr: float = 0.05
     test: bool = True
@@ -90,7 +93,7 @@ class Training(ABC):
 
     def __post_init__(self) -> None:
         info(self.data)  # raises for an unknown name
-        check_choice(self, optimizer=OPTIMIZERS, decay=DECAYS)
+        check_choice(self, optimizer=OPTIMIZERS, decay=DECAYS, precision=PRECISIONS)
         check_below_one(self, "label_smoothing", "average")
         check_at_least(self, 1, "batch", "epochs", "patience", "decay_epochs", "momentum_epochs")
         check_at_least(self, 0, "lr", "final_lr", "last_lr", "last_epochs", "adversarial")

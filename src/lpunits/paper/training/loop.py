@@ -19,6 +19,7 @@ with the same bits. Under torchrun the ranks share every batch and every evaluat
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -36,6 +37,10 @@ from lpunits.paper.training.job import Job
 
 Metrics = dict[str, float]
 
+# To what the factors of matrix products are rounded in training; evaluations never round. It is
+# torch's name for that: "medium" is bfloat16, and float32 on a device without such products.
+PRECISIONS = {"float32": "highest", "bfloat16": "medium"}
+
 
 class Batch(NamedTuple):
     """What the loop has to know of a batch whose gradients are ready."""
@@ -48,7 +53,7 @@ class Batch(NamedTuple):
 class Task(Protocol):
     """A config with its data: what to train, on what, and how to judge it."""
 
-    config: Any  # has epochs, average, watched and test
+    config: Any  # has epochs, average, precision, watched and test
     data: Dataset[Any]
     keep_best: bool  # choose the epoch with the best validation metrics, not the last one
     patience: int | None
@@ -189,10 +194,18 @@ class Loop:
 
     def epoch(self, splits: Sequence[Split[Any]]) -> float:
         """One pass over the splits in random order; returns the mean loss."""
-        state, total, seen = self.state, 0.0, 0
+        state = self.state
         self.model.train()
         ranks.seed_dropout(self.seed, state["stage"], state["epoch"])
         batches = self.task.gradients(self.trained, splits, self.generator)
+        with products_in(self.config.precision):
+            loss = self.updates(batches)
+        state["epoch"] += 1
+        return loss
+
+    def updates(self, batches: Iterator[Batch]) -> float:
+        """An update for each batch; returns the mean loss."""
+        state, total, seen = self.state, 0.0, 0
         for number, (loss, size, done) in enumerate(batches, start=1):
             if not math.isfinite(loss):
                 raise NotFiniteError(
@@ -206,7 +219,6 @@ class Loop:
                 update_average(self.averaged, self.model, self.config.average)
             total += loss
             seen += size
-        state["epoch"] += 1
         return total / seen
 
     def set_rates(self, epochs: float) -> None:
@@ -300,6 +312,17 @@ def update_average(averages: dict[str, Tensor], model: nn.Module, keep: float) -
     if not averages:
         averages |= {name: t.clone() for name, t in now.items()}
     get_ema_multi_avg_fn(keep)([averages[name] for name in now], list(now.values()), 0)
+
+
+@contextmanager
+def products_in(precision: str) -> Iterator[None]:
+    """Matrix products of float32 tensors with their factors in one of :data:`PRECISIONS`."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(PRECISIONS[precision])
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def finite_orders(model: nn.Module) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from lpunits.paper.data import DataError, Dataset, Split, info, load
 from lpunits.paper.training.gru import GRU
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.likelihood import KEYS, delayed, music_nll
-from lpunits.paper.training.loop import Batch, Loop, Metrics
+from lpunits.paper.training.loop import PRECISIONS, Batch, Loop, Metrics
 from lpunits.paper.training.trial import check_at_least, check_below_one, check_choice
 from lpunits.start import STARTS
 from lpunits.units import ACTIVATIONS, ELEMENTWISE
@@ -109,6 +109,8 @@ class Music:
         decay: ``halving``, as above, or ``cosine``: the rate falls to 0 over all epochs.
         average: How much of the running mean of the weights an update keeps, which is then what is
             validated, chosen and tested; 0: there is no mean.
+        precision: To what the factors of matrix products are rounded in training, float32 or
+            bfloat16.
         transpose: Augmentation, not in the paper: in every epoch each piece is transposed by up to
             so many semitones, up or down.
         start: How the DOT-RNN starts: zero, as in the paper, or spread, the default of the layers.
@@ -141,6 +143,7 @@ class Music:
     halvings: int = 4
     decay: str = "halving"
     average: float = 0.0
+    precision: str = "float32"
     transpose: int = 0
     start: str = "zero"
     test: bool = True
@@ -156,6 +159,7 @@ class Music:
             dropout_per=("step", "sequence"),
             decay=("halving", "cosine"),
             start=STARTS,
+            precision=PRECISIONS,
         )
         check_at_least(self, 1, "batch", "epochs", "patience")
         check_at_least(self, 0, "window")
