@@ -49,6 +49,7 @@ class Training(ABC):
         order_scale: The learning rate of the orders, as a multiple of the weights'.
         center_scale: The learning rate of the centres, as a multiple of the weights'.
         weight_decay: The factor of the L2 penalty on weights; for adamw of the decay itself.
+        decayed: The weights that decay: of ``all`` layers, or of the ``output`` alone.
         max_norm: The largest norm of a filter, for sgd.
         label_smoothing: How much of the target is shared by all classes.
         adversarial: Above 0, half of the loss is that of adversarial examples: inputs moved by this
@@ -80,6 +81,7 @@ class Training(ABC):
     order_scale: float = 5.0
     center_scale: float = 1.0
     weight_decay: float = 0.0
+    decayed: str = "all"
     max_norm: float | None = None
     label_smoothing: float = 0.0
     adversarial: float = 0.0
@@ -93,7 +95,13 @@ class Training(ABC):
 
     def __post_init__(self) -> None:
         info(self.data)  # raises for an unknown name
-        check_choice(self, optimizer=OPTIMIZERS, decay=DECAYS, precision=PRECISIONS)
+        check_choice(
+            self,
+            optimizer=OPTIMIZERS,
+            decay=DECAYS,
+            decayed=("all", "output"),
+            precision=PRECISIONS,
+        )
         check_below_one(self, "label_smoothing", "average")
         check_at_least(self, 1, "batch", "epochs", "patience", "decay_epochs", "momentum_epochs")
         check_at_least(self, 0, "lr", "final_lr", "last_lr", "last_epochs", "adversarial")
@@ -180,6 +188,10 @@ class Classification:
                 continue
             matrices = [p for p in group["params"] if id(p) not in biases]
             limit = {} if config.max_norm is None else {"max_norm": config.max_norm}
+            if config.decayed == "output":
+                *hidden, output = matrices
+                groups.append({**group, "params": hidden, "weight_decay": 0.0, **limit})
+                matrices = [output]
             groups.append({**group, "params": matrices, **limit})
             if vectors := [p for p in group["params"] if id(p) in biases]:
                 groups.append({**group, "name": "biases", "params": vectors, "weight_decay": 0.0})
