@@ -10,7 +10,7 @@ from configs import MODERN, SMALL
 from torch.nn.functional import cross_entropy
 
 from lpunits import MaxoutLinear
-from lpunits.paper.training.classification import Classification
+from lpunits.paper.training.classification import Classification, divergence
 from lpunits.paper.training.job import Job
 from lpunits.paper.training.loop import Loop
 
@@ -149,10 +149,66 @@ def test_half_of_an_adversarial_loss_is_that_of_inputs_moved_uphill(tmp_path):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_adversarial_inputs_leave_no_trace_in_the_statistics_of_a_normalisation(tmp_path):
+def test_a_virtual_adversarial_loss_has_the_divergence_where_the_prediction_changes_most(tmp_path):
+    distance = 0.5
+    run = Loop(Classification(dataclasses.replace(SMALL, virtual=distance)), 0, Job(tmp_path))
+    data = run.data.train
+    x, y, model = data.features[:50].clone(), data.targets[:50], copy.deepcopy(run.model)
+    torch.manual_seed(1)
+    value = run.task.backward(run.model, x, y, batch=50)
+    scores = model(x)
+    plain = cross_entropy(scores, y)
+    assert value > plain
+    torch.manual_seed(1)
+    moved = 50 * (value - plain.item())
+    assert divergence(model, x, scores.detach(), distance).item() == pytest.approx(moved, rel=1e-3)
+    target = scores.detach().softmax(1)
+    for _ in range(5):
+        step = distance * torch.nn.functional.normalize(torch.randn_like(x), dim=1)
+        random = (target * (target.log() - model(x + step).log_softmax(1))).sum().item()
+        assert random < moved / 2
+    torch.manual_seed(1)
+    (plain + divergence(model, x, scores.detach(), distance) / 50).backward()
+    for ours, theirs in zip(run.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_the_two_adversarial_losses_exclude_each_other():
+    with pytest.raises(ValueError, match=r"virtual must be 0 with adversarial examples, got 2.0"):
+        dataclasses.replace(SMALL, adversarial=1.0, virtual=2.0)
+
+
+def test_products_are_rounded_in_training_alone(tmp_path):
+    before = torch.get_float32_matmul_precision()
+    exact, rounded = (
+        dataclasses.replace(SMALL, epochs=1, lr=lr, precision="bfloat16") for lr in (0.0, SMALL.lr)
+    )
+    seen = []
+    loop = Loop(Classification(rounded), 0, Job(tmp_path / "rounded"))
+    loop.model[0].register_forward_hook(
+        lambda *_: seen.append((loop.model.training, torch.get_float32_matmul_precision()))
+    )
+    loop.run()
+    assert set(seen) == {(True, "medium"), (False, before)}
+    assert torch.get_float32_matmul_precision() == before
+    plain = dataclasses.replace(exact, precision="float32").run(0, Job(tmp_path / "plain"))
+    assert exact.run(0, Job(tmp_path / "exact"))["metrics"] == plain["metrics"]
+
+
+def test_the_weights_of_the_output_can_be_the_only_ones_that_decay(tmp_path):
+    config = dataclasses.replace(SMALL, weight_decay=0.1, decayed="output")
+    loop = Loop(Classification(config), 0, Job(tmp_path))
+    decayed = [p for g in loop.optimizer.param_groups if g["weight_decay"] for p in g["params"]]
+    assert [id(p) for p in decayed] == [id(loop.model[-1].weight)]
+    every = {id(p) for group in loop.optimizer.param_groups for p in group["params"]}
+    assert every == {id(p) for p in loop.model.parameters() if p.requires_grad}
+
+
+@pytest.mark.parametrize("kind", ["adversarial", "virtual"])
+def test_moved_inputs_leave_no_trace_in_the_statistics_of_a_normalisation(tmp_path, kind):
     found = []
     for distance in (0.0, 5.0):
-        config = dataclasses.replace(MODERN, dropout=0.0, adversarial=distance)
+        config = dataclasses.replace(MODERN, dropout=0.0, **{kind: distance})
         run = Loop(Classification(config), 0, Job(tmp_path / str(distance)))
         x, y = run.data.train.features[:50].clone(), run.data.train.targets[:50]
         run.model.train()
@@ -163,8 +219,9 @@ def test_adversarial_inputs_leave_no_trace_in_the_statistics_of_a_normalisation(
     assert all(torch.equal(plain[name], both[name]) for name in plain)
 
 
-def test_where_the_loss_is_flat_an_input_stays_where_it_is(tmp_path):
-    run = Loop(Classification(dataclasses.replace(SMALL, adversarial=1.0)), 0, Job(tmp_path))
+@pytest.mark.parametrize("kind", ["adversarial", "virtual"])
+def test_where_the_loss_is_flat_an_input_stays_where_it_is(tmp_path, kind):
+    run = Loop(Classification(dataclasses.replace(SMALL, **{kind: 1.0})), 0, Job(tmp_path))
     for p in run.model[-1].parameters():
         torch.nn.init.zeros_(p)
     assert run.task.backward(run.model, torch.rand(3, 64), torch.arange(3), 3) == pytest.approx(

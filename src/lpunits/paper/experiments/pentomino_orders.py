@@ -15,8 +15,8 @@ from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import table1
 from lpunits.paper.training.trial import Result, Scale, Trial
 
-SEEDS = {"smoke": 1, "quick": 1, "paper": 5}
-UNITS = {"smoke": 8, "quick": 20, "paper": 100}
+SEEDS: dict[Scale, int] = {"smoke": 1, "quick": 1, "paper": 5}
+UNITS: dict[Scale, int] = {"smoke": 8, "quick": 20, "paper": 100}
 
 
 def conditions(scale: Scale) -> dict[str, FeedForward]:

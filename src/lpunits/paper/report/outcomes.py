@@ -52,7 +52,11 @@ def title(config: Training) -> str:
     size = f", {options['train']:,} images" if "train" in options else ""
     columns = ", 54 columns" if "components" in options and options["components"] is None else ""
     columns += ", TabR's sizes" if options.get("tabr") else ""
-    disturbed = {"noise": getattr(config, "noise", 0), "adversarial examples": config.adversarial}
+    disturbed = {
+        "noise": getattr(config, "noise", 0),
+        "adversarial examples": config.adversarial,
+        "virtual adversarial training": config.virtual,
+    }
     disturbances = " and ".join(name for name, amount in disturbed.items() if amount)
     inputs = f" with {disturbances}" if disturbances else ""
     return f"{TITLES.get(config.data, config.data)}{size}{columns}{inputs}"

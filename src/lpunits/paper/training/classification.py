@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, kl_div
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
@@ -54,6 +54,9 @@ class Training(ABC):
         label_smoothing: How much of the target is shared by all classes.
         adversarial: Above 0, half of the loss is that of adversarial examples: inputs moved by this
             Euclidean distance along the gradient, in the direction that increases the loss.
+        virtual: Above 0, training is virtual adversarial (Miyato et al., 2016): the loss also has
+            the divergence between the prediction for an input and that at this Euclidean distance
+            from it, in the direction in which the prediction changes most. It needs no target.
         average: How much of the running mean of the weights an update keeps; 0: there is no mean.
         precision: To what the factors of matrix products are rounded in training, float32 or
             bfloat16: twice as fast on processors that have such products.
@@ -85,6 +88,7 @@ class Training(ABC):
     max_norm: float | None = None
     label_smoothing: float = 0.0
     adversarial: float = 0.0
+    virtual: float = 0.0
     average: float = 0.0
     precision: str = "float32"
     last_epochs: int = 0
@@ -104,12 +108,16 @@ class Training(ABC):
         )
         check_below_one(self, "label_smoothing", "average")
         check_at_least(self, 1, "batch", "epochs", "patience", "decay_epochs", "momentum_epochs")
-        check_at_least(self, 0, "lr", "final_lr", "last_lr", "last_epochs", "adversarial")
+        check_at_least(
+            self, 0, "lr", "final_lr", "last_lr", "last_epochs", "adversarial", "virtual"
+        )
         check_at_least(self, 0, "momentum", "final_momentum")
         if self.decay == "exponential" and not self.final_lr > 0:
             raise ValueError(f"final_lr must be above 0 for exponential decay, got {self.final_lr}")
         if self.patience is not None and not self.keep_best:
             raise ValueError(f"patience must be None unless keep_best, got {self.patience}")
+        if self.adversarial and self.virtual:
+            raise ValueError(f"virtual must be 0 with adversarial examples, got {self.virtual}")
         if self.max_norm is not None and self.optimizer != "sgd":
             raise ValueError(f"max_norm must be None unless optimizer is sgd, got {self.max_norm}")
 
@@ -246,19 +254,26 @@ class Classification:
         """The gradients of the mean loss over a batch, for the rows of this rank; returns it."""
         config = self.config
 
-        def of(x: Tensor, part: float) -> float:
-            scores, smoothing = model(x), config.label_smoothing
-            loss = cross_entropy(scores, y, reduction="sum", label_smoothing=smoothing) / batch
-            (part * loss * ranks.size()).backward()  # the mean over the ranks is taken
-            return part * loss.item()
+        def ended(loss: Tensor) -> float:
+            (loss * ranks.size() / batch).backward()  # the mean over the ranks is taken
+            return loss.item() / batch
 
-        if not config.adversarial:
-            return of(x, 1.0)
-        plain = of(x.requires_grad_(), 0.5)
-        assert x.grad is not None
-        uphill = x.grad / x.grad.norm(dim=1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
-        with frozen_statistics(model):  # batch statistics are those of plain inputs alone
-            return plain + of(x.detach() + config.adversarial * uphill, 0.5)
+        def of(scores: Tensor) -> Tensor:
+            smoothing = config.label_smoothing
+            return cross_entropy(scores, y, reduction="sum", label_smoothing=smoothing)
+
+        scores = model(x.requires_grad_(config.adversarial > 0))
+        if config.adversarial:
+            plain = ended(0.5 * of(scores))
+            assert x.grad is not None
+            with frozen_statistics(model):  # batch statistics are those of plain inputs alone
+                return plain + ended(
+                    0.5 * of(model(x.detach() + config.adversarial * unit(x.grad)))
+                )
+        if config.virtual:
+            with frozen_statistics(model):
+                return ended(of(scores) + divergence(model, x, scores.detach(), config.virtual))
+        return ended(of(scores))
 
     def evaluate(self, model: Callable[[Tensor], Tensor], split: Split[Tensor]) -> Metrics:
         """The error rate and the mean negative log-likelihood of a split."""
@@ -299,6 +314,29 @@ class Classification:
             found["parameters"] = sum(p.numel() for p in loop.model.parameters())
             found["weights_sha256"] = _sha256(loop.model.state_dict())
         return found | {"orders": loop.order_changes(), "curve": state["curve"]}
+
+
+def divergence(
+    model: Callable[[Tensor], Tensor], x: Tensor, scores: Tensor, distance: float
+) -> Tensor:
+    """The Kullback-Leibler divergences of the predictions at virtual adversarial inputs, summed.
+
+    The direction is that of one step of the power method from a random one.
+    """
+
+    def at(step: Tensor) -> Tensor:
+        return kl_div(model(x + step).log_softmax(1), scores.softmax(1), reduction="sum")
+
+    # A step so long that products in bfloat16 see it.
+    step = (distance / 4 * unit(torch.randn_like(x))).requires_grad_()
+    (uphill,) = torch.autograd.grad(at(step), step)
+    return at(distance * unit(uphill))
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows divided by their Euclidean norms."""
+    norms: Tensor = rows.norm(dim=1, keepdim=True)
+    return rows / norms.clamp_min(torch.finfo(rows.dtype).tiny)
 
 
 @contextmanager

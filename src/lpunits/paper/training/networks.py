@@ -49,7 +49,7 @@ class FeedForward(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("center_inputs", "input_dropout", "input_noise", "adversarial"):
+        for name in ("center_inputs", "input_dropout", "input_noise", "adversarial", "virtual"):
             if self.sparse_inputs and (value := getattr(self, name)):
                 raise ValueError(f"{name} must be {type(value)()} with sparse_inputs, got {value}")
         check_choice(self, activation=ACTIVATIONS, normalization=NORMALIZATIONS, start=STARTS)
@@ -64,6 +64,7 @@ class FeedForward(Training):
         sizes = "-".join(map(str, self.hidden))
         noise = f", noise {self.noise:g}" if self.noise else ""
         noise += f", adversarial {self.adversarial:g}" if self.adversarial else ""
+        noise += f", virtual {self.virtual:g}" if self.virtual else ""
         around = f" ± {self.order_spread:g}" if self.order_spread else ""
         other_start = self.activation == "lp" and (self.order != FeedForward.order or around)
         start = f", p from {self.order:g}{around}" if other_start else ""
