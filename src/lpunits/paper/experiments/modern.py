@@ -29,7 +29,7 @@ FULL = (
     (replace(MODERN_MNIST, **LAST_STAGE), {"lp": 5, "maxout": 1, "relu": 1}),
     (replace(MODERN_NOISE, **LAST_STAGE), {"lp": 5, "maxout": 1, "relu": 1}),
     (replace(MODERN_ADVERSARIAL, **LAST_STAGE), {"lp": 5, "maxout": 1, "relu": 1}),
-    (MODERN_COVERTYPE, {"lp": 2, "l2": 1, "maxout": 1, "relu": 1}),
+    (MODERN_COVERTYPE, {"lp": 5, "l2": 1, "maxout": 1, "relu": 1}),
     (MODERN_COLUMNS, {"lp": 3}),
     (MODERN_TABR, {"lp": 1}),
 )

@@ -140,21 +140,26 @@ MODERN_NOISE = replace(
 MODERN_ADVERSARIAL = replace(
     MODERN_NOISE, input_noise=0.0, label_smoothing=0.0, adversarial=1.5, epochs=20
 )
+# After twelve epochs the validation error is 3.78 % at the rate 3e-3 from centres at 0, 3.64 % from
+# centres that are spread over the data, 3.40 % at the rate 6e-3, and 3.38 % with both at 1.2e-2.
 MODERN_COVERTYPE = replace(
     MODERN_START,
     data="covertype",
     data_options=(("whiten", True),),
     hidden=(300, 300, 300),
     filters=4,
+    start="spread",
     input_dropout=0.0,
     dropout=0.0,
     batch=500,
+    lr=6e-3,
+    precision="bfloat16",
     order_scale=3.0,
     weight_decay=0.01,
     label_smoothing=0.0,
     epochs=36,
     last_epochs=10,
-    last_lr=5e-4,
+    last_lr=1e-3,
 )
 MODERN_COLUMNS = replace(MODERN_COVERTYPE, data_options=(("components", None),))
 # To compare with TabR and TabM, whose networks never see the validation rows.
