@@ -136,9 +136,15 @@ MODERN_NOISE = replace(
     epochs=30,
 )
 # Half of the loss at inputs that were moved to where it is higher, instead of noisy inputs and
-# smoothed labels: 0.88 % on validation after 15 epochs.
+# smoothed labels. Of the rates 1.8e-3, 4e-3 and 1e-2 for 20 epochs, the second has the lowest
+# validation error and the third the lowest validation NLL, which does not rise again.
 MODERN_ADVERSARIAL = replace(
-    MODERN_NOISE, input_noise=0.0, label_smoothing=0.0, adversarial=1.5, epochs=20
+    MODERN_NOISE,
+    input_noise=0.0,
+    label_smoothing=0.0,
+    adversarial=1.5,
+    lr=6e-3,
+    precision="bfloat16",
 )
 # After twelve epochs the validation error is 3.78 % at the rate 3e-3 from centres at 0, 3.64 % from
 # centres that are spread over the data, 3.40 % at the rate 6e-3, and 3.38 % with both at 1.2e-2.
