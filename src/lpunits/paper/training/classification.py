@@ -58,8 +58,8 @@ class Training(ABC):
             the divergence between the prediction for an input and that at this Euclidean distance
             from it, in the direction in which the prediction changes most. It needs no target.
         average: How much of the running mean of the weights an update keeps; 0: there is no mean.
-        precision: To what the factors of matrix products are rounded in training, float32 or
-            bfloat16: twice as fast on processors that have such products.
+        matmul: How exact matrix products have to be in training, highest, high or medium, as in
+            :func:`torch.set_float32_matmul_precision`; medium may be twice as fast.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The learning rate at the start of the last stage; it falls as in the first.
         test: Evaluate on the test set and keep the model; the trials of a search do neither.
@@ -90,7 +90,7 @@ class Training(ABC):
     adversarial: float = 0.0
     virtual: float = 0.0
     average: float = 0.0
-    precision: str = "float32"
+    matmul: str = "highest"
     last_epochs: int = 0
     last_lr: float = 0.05
     test: bool = True
@@ -104,7 +104,7 @@ class Training(ABC):
             optimizer=OPTIMIZERS,
             decay=DECAYS,
             decayed=("all", "output"),
-            precision=PRECISIONS,
+            matmul=PRECISIONS,
         )
         check_below_one(self, "label_smoothing", "average")
         check_at_least(self, 1, "batch", "epochs", "patience", "decay_epochs", "momentum_epochs")
@@ -327,7 +327,7 @@ def divergence(
     def at(step: Tensor) -> Tensor:
         return kl_div(model(x + step).log_softmax(1), scores.softmax(1), reduction="sum")
 
-    # A step so long that products in bfloat16 see it.
+    # A step so long that products with factors in bfloat16 would see it.
     step = (distance / 4 * unit(torch.randn_like(x))).requires_grad_()
     (uphill,) = torch.autograd.grad(at(step), step)
     return at(distance * unit(uphill))

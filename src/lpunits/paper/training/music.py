@@ -109,8 +109,8 @@ class Music:
         decay: ``halving``, as above, or ``cosine``: the rate falls to 0 over all epochs.
         average: How much of the running mean of the weights an update keeps, which is then what is
             validated, chosen and tested; 0: there is no mean.
-        precision: To what the factors of matrix products are rounded in training, float32 or
-            bfloat16.
+        matmul: How exact matrix products have to be in training, highest, high or medium, as in
+            :func:`torch.set_float32_matmul_precision`.
         transpose: Augmentation, not in the paper: in every epoch each piece is transposed by up to
             so many semitones, up or down.
         start: How the DOT-RNN starts: zero, as in the paper, or spread, the default of the layers.
@@ -143,7 +143,7 @@ class Music:
     halvings: int = 4
     decay: str = "halving"
     average: float = 0.0
-    precision: str = "float32"
+    matmul: str = "highest"
     transpose: int = 0
     start: str = "zero"
     test: bool = True
@@ -159,7 +159,7 @@ class Music:
             dropout_per=("step", "sequence"),
             decay=("halving", "cosine"),
             start=STARTS,
-            precision=PRECISIONS,
+            matmul=PRECISIONS,
         )
         check_at_least(self, 1, "batch", "epochs", "patience")
         check_at_least(self, 0, "window")

@@ -144,7 +144,7 @@ MODERN_ADVERSARIAL = replace(
     label_smoothing=0.0,
     adversarial=1.5,
     lr=6e-3,
-    precision="bfloat16",
+    matmul="medium",
 )
 # After twelve epochs the validation error is 3.78 % at the rate 3e-3 from centres at 0, 3.64 % from
 # centres that are spread over the data, 3.40 % at the rate 6e-3, and 3.38 % with both at 1.2e-2.
@@ -159,7 +159,7 @@ MODERN_COVERTYPE = replace(
     dropout=0.0,
     batch=500,
     lr=6e-3,
-    precision="bfloat16",
+    matmul="medium",
     order_scale=3.0,
     weight_decay=0.01,
     label_smoothing=0.0,
