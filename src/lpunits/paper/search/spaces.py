@@ -20,7 +20,7 @@ from lpunits.paper.register import hint
 from lpunits.paper.training.music import CELLS, Music
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.recipes import (
-    MODERN_COVERTYPE,
+    COVERTYPE_START,
     MUSIC_BRIEF,
     MUSIC_PLAIN,
     modern,
@@ -188,7 +188,7 @@ def _covertype(scale: Scale) -> Space:
     if scale == "paper":
         # 16 inputs are too few for input dropout. Half a million rows need no regularisation by
         # dropout or label smoothing.
-        space = replace(_brief(_modern(scale)), base=MODERN_COVERTYPE)
+        space = replace(_brief(_modern(scale)), base=COVERTYPE_START)
         space = space.without("input_dropout", "dropout", "label_smoothing")
         return space.having(units=Choice((150, 200, 250, 300, 350)))
     return _sized(Space(replace(table2_mnist(scale), hidden=(16, 16, 16)), FEED_FORWARD), scale)
