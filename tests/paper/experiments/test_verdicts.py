@@ -9,6 +9,7 @@ from lpunits.paper.experiments import (
     learned_p,
     mnist,
     mnist5,
+    pentomino_orders,
     table1,
     table2,
     table3,
@@ -19,6 +20,7 @@ from lpunits.paper.report.parts import collect
 from lpunits.paper.training import records
 from lpunits.paper.training.networks import FeedForward
 from lpunits.paper.training.records import Records
+from lpunits.paper.training.trial import Result, Trial
 
 LOW = [2.0 + 0.01 * i for i in range(50)]
 HIGH = [4.0 + 0.01 * i for i in range(50)]
@@ -212,6 +214,24 @@ def test_the_summary_of_the_orders():
         "Table 1": "not reproduced",  # the last one, on Pentomino
     }
     assert verdicts(*nets("mnist", near))["Table 1"] == "reproduced"
+
+
+def test_orders_on_pentomino_are_compared_with_the_papers_under_all_conditions():
+    conditions = list(pentomino_orders.conditions("paper").values())[:4]
+
+    def found(*means):
+        made = [result(orders=[mean, mean + 0.1], error=0.3 - mean / 100) for mean in means]
+        nets = zip(conditions, made, strict=False)
+        return [Result(Trial(config, 0), r.record) for config, r in nets]
+
+    near, far = (pentomino_orders.section(found(*means)) for means in ((3, 4, 6), (3, 4, 5)))
+    assert [s.headlines[0].verdict for s in (near, far)] == ["reproduced", "not reproduced"]
+    assert "mean orders of 3.05 to 6.05 on Pentomino" in near.verdict
+    assert [row[0] for row in near.tables[0].rows][:2] == [
+        "as in Table 1",
+        "orders start at 3 ± 1.5",
+    ]
+    assert pentomino_orders.section(found(3, 4)).headlines == []
 
 
 def test_the_summaries_of_seeds_folds_and_fixed_orders():

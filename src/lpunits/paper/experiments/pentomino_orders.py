@@ -62,9 +62,9 @@ def section(results: Sequence[Result]) -> Section:
     verdict, headlines = f"Too few conditions so far on {data} to compare them.", []
     # Those without decay of the hidden weights are another training, with another error.
     decayed = [found for found in groups.values() if _decayed(found[0].config)]
-    if len(decayed) > 2:
-        orders = [fmean(map(order_mean, found)) for found in decayed]
-        errors = [fmean(map(test_error, found)) for found in decayed]
+    orders = [fmean(map(order_mean, found)) for found in decayed]
+    errors = [fmean(map(test_error, found)) for found in decayed]
+    if min(len(set(orders)), len(set(errors))) > 2:
         rank = spearmanr(orders, errors)
         low, high = min(orders), max(orders)
         together = f"{min(errors):.1%} to {max(errors):.1%}"
