@@ -6,7 +6,7 @@ Each is the seed that validation chose among those of its row. Trained on two co
 
     run() { lpunits run "$1" --scale paper --only "$2" --records RECORDS --work TRIALS; }
     run modern "noise 0.3, adversarial 1.5, p from 2.6, weight decay 0.0018, seed 3"
-    run modern "covertype whiten True, adamw, lp 300-300-300 x 4, p from 2, weight decay 0.01, seed 1"
+    run modern "whiten True, adamw, lp 300-300-300 x 4, p from 2, weight decay 0.01, seed 1"
     run table2 "pentomino, lp 400 x 6, p from 2, weight decay 0.003, seed 1"
     run table4 "jsb, lp, shortcut, threshold 0.3, 300 epochs, seed 0"
     run table4 "nottingham, lp, 150 epochs, seed 1"
