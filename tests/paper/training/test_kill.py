@@ -1,5 +1,6 @@
 """Runs that are killed (kill -9) at any moment resume by the same command, bit by bit."""
 
+import contextlib
 import json
 import os
 import random
@@ -24,7 +25,8 @@ def live(forks, arguments, folder, seconds=None):
     process = forks.start("run", *arguments, "--scale", "smoke", *places)
     start = time.monotonic()
     if forks.wait(process, seconds) is None:
-        os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.kill(process, signal.SIGKILL)
     return forks.wait(process), time.monotonic() - start
 
 

@@ -28,7 +28,9 @@ def list_all() -> None:
         times = [duration(60 * m) if m else "none" for m in minutes]
         rows.append([experiment.name, experiment.title, *times])
     what = "experiment; its time on two cores"
-    tables.print_rows(["name", what, "quick", "paper"], rows, shrinks=what, wraps=False)
+    head = ["name", what, "quick", "paper"]
+    # Without a rule all of them fit a screen of 24 lines.
+    tables.print_rows(head, rows, shrinks=what, wraps=False, rule=False)
     verdicts = Counter(headline.verdict for headline in summary.read())
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     print(f"{counts}. Next: lpunits show NAME")

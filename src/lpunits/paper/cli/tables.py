@@ -17,12 +17,18 @@ console = Console(highlight=False)
 
 
 def print_rows(
-    head: Sequence[str], rows: Sequence[Sequence[str]], shrinks: str = "", *, wraps: bool = True
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    shrinks: str = "",
+    *,
+    wraps: bool = True,
+    rule: bool = True,
 ) -> None:
     """Print a table. If the window is narrow, the column ``shrinks`` is wrapped or cut, or all."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     narrow = sum(widths) + 3 * len(head) > console.width
-    table = Table(box=box.SIMPLE_HEAD, expand=narrow, show_edge=False)
+    lines = box.SIMPLE_HEAD if rule else None
+    table = Table(box=lines, expand=narrow, show_edge=False, padding=(0, 1))
     all_wrap = narrow and not shrinks
     for title, width in zip(head, widths, strict=True):
         if title == shrinks and narrow:

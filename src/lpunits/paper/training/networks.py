@@ -68,7 +68,10 @@ class FeedForward(Training):
         around = f" ± {self.order_spread:g}" if self.order_spread else ""
         other_start = self.activation == "lp" and (self.order != FeedForward.order or around)
         start = f", p from {self.order:g}{around}" if other_start else ""
+        if self.activation == "lp" and self.order_scale >= 30:  # more than the recipes have
+            start += f", orders x {self.order_scale:g}"
         decay = f", weight decay {self.weight_decay:.2g}" if self.weight_decay else ""
+        decay += " of the output" * (self.decayed == "output")
         return f"{self.source}, {self.activation} {sizes} x {self.filters}{noise}{start}{decay}"
 
     @property
