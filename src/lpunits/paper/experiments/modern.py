@@ -69,10 +69,10 @@ def section(results: Sequence[Result]) -> Section:
             "MNIST: the hyperparameters of the winner of a search of 20 trials with Lp units, "
             "which the other units share. *With noise*: Gaussian noise of 0.3 on inputs and hidden "
             "layers instead of dropout. *With adversarial examples*: at a distance of 1.5, instead "
-            "of noisy inputs and smoothed labels, at three times the learning rate. A last stage "
-            "trains on the validation set, too.",
+            "of noisy inputs and smoothed labels, at three times the learning rate, chosen with Lp "
+            "units. A last stage trains on the validation set, too.",
             "Covertype: 16 components with variance 1, centres that start spread over the data, "
-            "and a last stage as well. The split is ours: the paper's DS2-581 is not published. "
+            "a learning rate chosen with Lp units, and a last stage as well. The split is ours: the paper's DS2-581 is not published. "
             "*TabR's sizes*: 371,847 training rows, "
             "92,962 for validation and 116,203 for the test, all columns, no last stage; on such a "
             "split TabR reports 2.36% and TabM 2.55%, each after a search of its own.",

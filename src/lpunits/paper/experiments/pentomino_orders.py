@@ -77,7 +77,10 @@ def section(results: Sequence[Result]) -> Section:
             f"(p = {rank.pvalue:.2f})."
         )
         what = f"Orders on {data}, by how they start and learn: mean over the units"
-        why = f"errors of {together}, rank correlation with the orders {rank.statistic:+.2f}"
+        why = (
+            f"criterion: the paper's mean lies between ours; the errors are {together}, their "
+            f"rank correlation with the orders is {rank.statistic:+.2f}"
+        )
         reached = holds(low <= float(paper.split()[0]) <= high)
         shown = f"{low:.2f} to {high:.2f} under {len(decayed)} conditions"
         headlines = [judged(what, config, paper, shown, reached, why)]

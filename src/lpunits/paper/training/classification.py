@@ -59,7 +59,7 @@ class Training(ABC):
             from it, in the direction in which the prediction changes most. It needs no target.
         average: How much of the running mean of the weights an update keeps; 0: there is no mean.
         matmul: How exact matrix products have to be in training, highest, high or medium, as in
-            :func:`torch.set_float32_matmul_precision`; medium may be twice as fast.
+            :func:`torch.set_float32_matmul_precision`; medium may be faster.
         last_epochs: The most epochs of the last stage; 0: there is none.
         last_lr: The learning rate at the start of the last stage; it falls as in the first.
         test: Evaluate on the test set and keep the model; the trials of a search do neither.

@@ -39,7 +39,7 @@ Metrics = dict[str, float]
 
 # How exact matrix products have to be in training, in torch's words; in evaluation they have the
 # highest precision. With "medium" a library may round the factors to bfloat16. On an AMD EPYC with
-# AVX-512 it does not, and is still twice as fast: torch takes oneDNN there instead of MKL.
+# AVX-512 it does not, and updates are 1.4 to 1.8 times as fast: torch takes oneDNN, not MKL.
 PRECISIONS = ("highest", "high", "medium")
 
 
