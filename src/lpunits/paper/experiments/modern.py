@@ -72,8 +72,8 @@ def section(results: Sequence[Result]) -> Section:
             "of noisy inputs and smoothed labels, at three times the learning rate, chosen with Lp "
             "units. A last stage trains on the validation set, too.",
             "Covertype: 16 components with variance 1, centres that start spread over the data, "
-            "a learning rate chosen with Lp units, and a last stage as well. The split is ours: the paper's DS2-581 is not published. "
-            "*TabR's sizes*: 371,847 training rows, "
+            "a learning rate chosen with Lp units, and a last stage as well. The split is ours: "
+            "the paper's DS2-581 is not published. *TabR's sizes*: 371,847 training rows, "
             "92,962 for validation and 116,203 for the test, all columns, no last stage; on such a "
             "split TabR reports 2.36% and TabM 2.55%, each after a search of its own.",
         ],
