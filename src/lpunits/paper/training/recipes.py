@@ -82,7 +82,22 @@ TWO_LAYERS = FeedForward(
 def table2_mnist(scale: Scale) -> FeedForward:
     """The net of Table 2 for MNIST: two layers, dropout."""
     if scale == "paper":
-        return replace(TWO_LAYERS, epochs=100, last_epochs=30)
+        # After thirty epochs the validation error is 1.43 % with the values above, 1.27 % at the
+        # rate .8, 1.24 % if centres and biases start spread as well; more dropout of the inputs and
+        # less of the units then lowers the validation NLL from .053 to .050. The last stage is long
+        # and begins at the full rate, since a fifth more images is worth more than a late choice.
+        return replace(
+            TWO_LAYERS,
+            start="spread",
+            weight_range=None,
+            input_dropout=0.3,
+            dropout=0.4,
+            lr=0.8,
+            epochs=80,
+            last_epochs=120,
+            last_lr=0.8,
+            matmul="medium",
+        )
     small = replace(
         TWO_LAYERS, data="digits", hidden=(64, 64), filters=4, weight_range=None, lr=0.6
     )
