@@ -1,10 +1,12 @@
 """The command line: its output, its answers to mistakes, and its exit codes."""
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,9 @@ import lpunits_cli
 from lpunits.paper import experiments
 from lpunits.paper.cli import tables
 from lpunits.paper.report import summary
+from lpunits.paper.training.records import Records
+
+RESULTS = Path(__file__).parents[3] / "results"
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +74,30 @@ def test_without_records_the_summary_of_the_package_is_shown(capsys, folder, mon
     assert main("run", "table2", "--scale", "smoke", "--set", "epochs=1", "--only", "seed 0") == 0
     out = capsys.readouterr().out
     assert re.search(row, out.partition("The project's own results at --scale paper")[2])
+
+
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="needs the repository's results")
+def test_a_repetition_is_compared_with_the_committed_results(capsys, folder):
+    trials = [t for t in experiments.get("modern").trials("paper") if t.config.data == "mnist"]
+    again = Records(folder / "again")
+    for trial in trials:
+        again.write(Records(RESULTS).find(trial))
+    check = ("report", "modern", "--scale", "paper", "--records", "again", "--check")
+    assert main(*check) == 0
+    assert re.search(
+        r"^3 of \d+ committed rows are here: 3 identical$", capsys.readouterr().out, re.M
+    )
+    for seed in range(5):
+        path = again.path(trials[seed])
+        record = json.loads(path.read_text())
+        record["outcome"]["last_stage"]["test"]["error"] = 0.02 + 0.001 * seed
+        path.write_text(json.dumps(record))
+    assert main(*check) == 1
+    out = capsys.readouterr().out
+    assert "2.20% ± 0.16%" in out
+    assert out.endswith("committed rows are here: 1 differs, 2 identical\n")
+    assert main("report", "modern", "--records", "none", "--check") == 0
+    assert capsys.readouterr().out.endswith("committed rows are here: none\n")
 
 
 def test_run_then_report(capsys, folder, monkeypatch):

@@ -70,7 +70,8 @@ def report(
     out: Path = OUT,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     markdown: Path | None = None,
-) -> None:
+    check: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
     """Write the report from the records.
 
     Args:
@@ -83,6 +84,7 @@ def report(
         open_: Open the page in the browser.
         markdown: Write this page of the documentation instead, from the records of the scale paper
             alone; its figures go to a folder of images/ beside it.
+        check: Compare the summary with that of the committed records; exit code 1 if a row differs.
     """
     wanted = experiments.chosen(names or ("all",))
     if markdown is None:
@@ -107,7 +109,7 @@ def report(
     missing = [e for e in wanted if e.name not in shown]
     if markdown is not None:
         print(f"results: {document.write(markdown, parts, store, missing)}")
-        return
+        return 0
     path = page.write(out, parts, missing, store.findings()).resolve()
     if not any(part.results for part in parts):
         print("There are no records here: see `lpunits run`.")
@@ -115,3 +117,7 @@ def report(
     print(f"report: {path.as_uri()}")
     if open_:
         webbrowser.open(path.as_uri())
+    if not check:
+        return 0
+    rows = [row for part in parts if part.scale == "paper" for row in part.section.headlines]
+    return 1 if tables.print_agreement(rows) else 0

@@ -1,7 +1,8 @@
 """Tables on the terminal: the summary of results, with the paper's numbers beside ours."""
 
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -42,15 +43,21 @@ def print_rows(
 
 def print_headlines(headlines: Sequence[Headline], title: str = "") -> None:
     """Print rows of the summary."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
-    for name, ratio in (("", 4), ("paper", 2), ("ours", 3), ("verdict", None)):
-        table.add_column(name, ratio=ratio, min_width=14 if ratio is None else None)
+    table = _comparison({"": 4, "paper": 2, "ours": 3, "verdict": None}, title)
     for headline in headlines:
         verdict = f"[{COLORS[headline.verdict]}]{headline.verdict}[/]"
         table.add_row(headline.what, headline.paper, headline.ours, verdict)
     console.print(table)
     if any(headline.verdict == "stand-in" for headline in headlines):
         console.print("stand-in: measured on other data than the paper's, so nothing is compared")
+
+
+def _comparison(ratios: Mapping[str, int | None], title: str = "") -> Table:
+    """A table without rows; a column without a ratio is as wide as a verdict."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    for name, ratio in ratios.items():
+        table.add_column(name, ratio=ratio, min_width=14 if ratio is None else None)
+    return table
 
 
 def print_parts(parts: Sequence[Part]) -> None:
@@ -63,6 +70,21 @@ def print_parts(parts: Sequence[Part]) -> None:
             print_rows(table.head, table.rows)
     if rows := [h for part in parts for h in part.section.headlines]:
         print_headlines(rows)
+
+
+def print_agreement(headlines: Sequence[Headline]) -> int:
+    """Print rows of the summary beside the committed ones; returns how many differ."""
+    committed = {h.what: h for h in summary.read()}
+    pairs = [(h, committed[h.what]) for h in headlines if h.what in committed]
+    found = [summary.agreement(*pair) for pair in pairs]
+    table = _comparison({"": 4, "committed": 3, "here": 3, "agreement": None})
+    for (here, there), how in zip(pairs, found, strict=True):
+        table.add_row(here.what, there.ours, here.ours, how)
+    if pairs:
+        console.print(table)
+    counts = ", ".join(f"{number} {how}" for how, number in Counter(found).items())
+    console.print(f"{len(pairs)} of {len(committed)} committed rows are here: {counts or 'none'}")
+    return found.count("differs")
 
 
 def shipped(experiment: str) -> list[Headline]:

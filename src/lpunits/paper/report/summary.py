@@ -5,6 +5,7 @@ people who have no records of their own.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -14,6 +15,8 @@ from typing import Literal
 from lpunits.files import write_atomically
 
 Verdict = Literal["reproduced", "better", "not reproduced", "stand-in"]
+Agreement = Literal["identical", "within the spread", "same verdict", "differs"]
+NUMBER = re.compile(r"([\d.]+)%?(?: ± ([\d.]+))?")
 FILE = "summary.json"
 CLOSE = 0.05  # relative distance from the paper's number that counts as reproduced
 
@@ -57,6 +60,32 @@ def judge(ours: float, paper: float, *, lower_is_better: bool = True) -> Verdict
 def holds(statement: bool) -> Verdict:
     """The verdict on a statement of the paper."""
     return "reproduced" if statement else "not reproduced"
+
+
+def agreement(repeated: Headline, committed: Headline) -> Agreement:
+    """How a repeated measurement agrees with the committed one.
+
+    ``within the spread``: the means are at most two standard deviations apart (the larger of the
+    two). If no standard deviation is shown, the verdicts are compared.
+
+    >>> from dataclasses import replace
+    >>> row = Headline("error", "0.97%", "1.21% ± 0.03% (n = 5)", "not reproduced", "")
+    >>> agreement(row, row), agreement(replace(row, ours="1.25% ± 0.02% (n = 3)"), row)
+    ('identical', 'within the spread')
+    >>> agreement(replace(row, ours="1.30% (n = 1)"), row)
+    'differs'
+    """
+    if repeated.verdict != committed.verdict:
+        return "differs"
+    if repeated.ours == committed.ours:
+        return "identical"
+    found = [NUMBER.match(row.ours) for row in (repeated, committed)]
+    spreads = [float(number[2]) for number in found if number and number[2]]
+    if not spreads:
+        return "same verdict"
+    means = [float(number[1]) for number in found if number]
+    near = len(means) == 2 and abs(means[0] - means[1]) <= 2 * max(spreads)
+    return "within the spread" if near else "differs"
 
 
 def write(headlines: Sequence[Headline], folder: Path) -> Path:
