@@ -23,7 +23,6 @@ from lpunits.paper.training.trial import Result, Scale, Trial
 
 # With three nets of each, no exchange of nets can show that two datasets differ.
 SEEDS = {"smoke": 2, "quick": 4, "paper": 5}
-SLOW = {"pentomino": 3}  # at the scale paper, where a net takes ten minutes
 LEVEL = 0.05  # of significance
 HEAD = (
     "data",
@@ -39,12 +38,7 @@ HEAD = (
 
 def trials(scale: Scale) -> list[Trial]:
     """Nets of one layer of Lp units, on each dataset."""
-    fewer = SLOW if scale == "paper" else {}
-    return [
-        Trial(net, seed)
-        for net in table1(scale)
-        for seed in range(fewer.get(net.data, SEEDS[scale]))
-    ]
+    return [Trial(net, seed) for net in table1(scale) for seed in range(SEEDS[scale])]
 
 
 def section(results: Sequence[Result]) -> Section:

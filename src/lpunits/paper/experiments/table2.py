@@ -23,7 +23,7 @@ SEEDS = {
     "mnist": {"lp": 5, "maxout": 1, "relu": 1},
     "fer2013": {"lp": 5, "l2": 5, "maxout": 1, "relu": 1},
     "tfd": {"lp": 5, "l2": 5, "maxout": 1, "relu": 1},
-    "pentomino": {"lp": 3, "l2": 1, "maxout": 1, "relu": 3},
+    "pentomino": {"lp": 5, "l2": 1, "maxout": 1, "relu": 3},
     "covertype": {"lp": 5, "l2": 1, "maxout": 1, "relu": 1},
 }
 HOW = {  # in the summary
