@@ -81,9 +81,9 @@ def section(results: Sequence[Result]) -> Section:
         [
             "All nets on one dataset have about the same number of weights, the same data, epochs "
             "and schedule. The weights with the lowest validation error are tested once.",
-            "MNIST: rate, start and dropout were chosen with Lp units. The last stage trains on all "
-            "60,000 images, for 120 epochs. Maxout and ReLU have the rate of maxout's authors: at a "
-            "higher one the last stage of maxout diverges.",
+            "MNIST: rate, start and dropout were chosen with Lp units. A last stage trains on all "
+            "60,000 images for 120 epochs. Maxout and ReLU have the rate of maxout's authors; at a "
+            "higher one maxout diverges in the last stage.",
             "Pentomino: rate and epochs were chosen with Lp units, whose orders start at 2. L2 "
             "units and ReLU have a weight decay of their own, chosen on the validation set; maxout "
             "has that of Lp units.",
